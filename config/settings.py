@@ -1,0 +1,164 @@
+"""
+The reference project's settings; the only reader of the environment.
+
+Each variable stands in ``.env.example`` with its meaning. A secret has no default outside ``DEBUG``.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.dateparse import parse_date, parse_datetime, parse_duration
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = BASE_DIR / "var"
+
+env = environ.Env()
+if (BASE_DIR / ".env").is_file():
+    env.read_env(BASE_DIR / ".env")
+
+
+def duration(text: str) -> timedelta:
+    """Read ``1 day``, ``2 days``, ``36:00:00`` or ``P1DT12H``."""
+    value = parse_duration(text.replace("days", "").replace("day", "").strip() + " 00:00:00" if "day" in text else text)
+    if value is None:
+        raise ImproperlyConfigured(f"{text!r} is not a duration; write '1 day', '36:00:00' or 'P1DT12H'")
+    return value
+
+
+def moment(text: str) -> Any:
+    """Read an ISO date or a date and time; nothing gives None."""
+    if not text:
+        return None
+    try:
+        value = parse_datetime(text) or parse_date(text)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{text!r} is not a date: {error}") from error
+    if value is None:
+        raise ImproperlyConfigured(f"{text!r} is not a date; write 2026-01-31 or 2026-01-31T08:00:00+00:00")
+    return value
+
+
+DEBUG = env.bool("DEBUG", default=False)
+SECRET_KEY = env.str("SECRET_KEY", default="only-for-trying-kwit-out" if DEBUG else environ.Env.NOTSET)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"] if DEBUG else [])
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "notify",
+    "receipts",
+    "portal",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+ASGI_APPLICATION = "config.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+SQLITE_OPTIONS = {
+    # IMMEDIATE: a transaction that will write says so when it begins, so that it waits for its turn (busy timeout)
+    # instead of failing half-way with "database is locked". WAL: readers do not wait for the writer.
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 20,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+}
+
+
+def database(url: str) -> dict[str, Any]:
+    """Turn a database URL into Django's dict, with the options that Kwit's promises rest on."""
+    parsed: dict[str, Any] = dict(env.db_url_config(url))
+    if parsed["ENGINE"] == "django.db.backends.sqlite3":
+        parsed["OPTIONS"] = {**SQLITE_OPTIONS, **parsed.get("OPTIONS", {})}
+        if parsed["NAME"] != ":memory:":
+            Path(parsed["NAME"]).parent.mkdir(parents=True, exist_ok=True)
+    return parsed
+
+
+DATABASES = {"default": database(env.str("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kwit.sqlite3'}"))}
+for alias in ("notify", "receipts"):
+    if url := env.str(f"{alias.upper()}_DATABASE_URL", default=""):
+        DATABASES[alias] = database(url)
+DATABASE_ROUTERS = ["config.routers.EngineRouter"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+NOTIFY = {
+    "LOG_RETENTION_DAYS": env.int("NOTIFY_LOG_RETENTION_DAYS", default=60),
+    "LOG_PRUNE_BATCH": env.int("NOTIFY_LOG_PRUNE_BATCH", default=5000),
+    "BREAKER": env.int("NOTIFY_BREAKER", default=500),
+    "MARK_BATCH": env.int("NOTIFY_MARK_BATCH", default=2000),
+    "LOOKBACK": duration(env.str("NOTIFY_LOOKBACK", default="1 day")),
+    "FULL_EVERY": duration(env.str("NOTIFY_FULL_EVERY", default="1 day")),
+    "NOT_BEFORE": moment(env.str("NOTIFY_NOT_BEFORE", default="")),
+}
+RECEIPTS = {
+    "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+}
+
+vars().update(env.email_url("EMAIL_URL", default="consolemail://"))
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+USE_TZ = True
+TIME_ZONE = env.str("TIME_ZONE", default="UTC")
+LANGUAGE_CODE = env.str("LANGUAGE_CODE", default="en")
+LANGUAGES = [("en", "English"), ("pl", "Polski"), ("ja", "日本語")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+
+STATIC_URL = "static/"
+STATIC_ROOT = VAR_DIR / "static"
+
+if not DEBUG:
+    SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
+    SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.str("LOG_LEVEL", default="WARNING")},
+}

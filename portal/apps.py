@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class PortalConfig(AppConfig):
+    """A sample supplier portal: orders, lines, advices, comments."""
+
+    name = "portal"
+    verbose_name = "Supplier portal"

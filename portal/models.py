@@ -1,0 +1,139 @@
+"""The sample business: orders with lines, delivery advices, comments, and the people who are told about them."""
+
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Contact(models.Model):
+    """One person who may be told: a login name, a mail address and a language."""
+
+    name = models.CharField(max_length=100, unique=True)
+    # Not an EmailField: what stands here came from elsewhere, and Kwit has to cope with all of it.
+    email = models.CharField(max_length=254, db_default="", blank=True)
+    language = models.CharField(max_length=10, db_default="en")
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "portal_contact"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Order(models.Model):
+    """One purchase order; it exists for the supplier once it is registered."""
+
+    number = models.CharField(max_length=40)
+    tenant = models.CharField(max_length=64)
+    buyer = models.ForeignKey(Contact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    supplier = models.ForeignKey(Contact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    note = models.TextField(db_default="", blank=True)
+    registered_at = models.DateTimeField(null=True, blank=True, db_index=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "portal_order"
+
+    def __str__(self) -> str:
+        return self.number
+
+
+class LineState(models.TextChoices):
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+
+
+class OrderLine(models.Model):
+    """One item of an order; ``revision`` grows by one with every change of the row."""
+
+    order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="lines")
+    tenant = models.CharField(max_length=64)
+    item = models.CharField(max_length=100, db_default="", blank=True)
+    qty = models.IntegerField(null=True, blank=True)
+    revision = models.IntegerField(db_default=0)
+    state = models.CharField(max_length=10, choices=LineState.choices, db_default=LineState.PENDING)
+    handled = models.BooleanField(db_default=False)
+    rejected_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    reason = models.TextField(db_default="", blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "portal_orderline"
+        constraints = [
+            models.CheckConstraint(condition=models.Q(state__in=LineState.values), name="ck_portal_line_state"),
+            models.CheckConstraint(
+                condition=~models.Q(state=LineState.REJECTED) | models.Q(rejected_at__isnull=False),
+                name="ck_portal_line_rejected_at",
+            ),
+        ]
+        indexes = [
+            # The few lines that wait to be handled, however many have been.
+            models.Index(fields=["order"], condition=models.Q(handled=False), name="ix_portal_line_unhandled"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.order_id}/{self.pk} {self.item}"
+
+
+class AdviceState(models.TextChoices):
+    SENT = "sent"
+    ACCEPTED = "accepted"
+
+
+class Advice(models.Model):
+    """One delivery advice of a supplier, accepted by the warehouse or not yet."""
+
+    order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="advices")
+    number = models.CharField(max_length=40)
+    state = models.CharField(max_length=10, choices=AdviceState.choices, db_default=AdviceState.SENT)
+    accepted_at = models.DateTimeField(null=True, blank=True, db_index=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "portal_advice"
+        constraints = [
+            models.CheckConstraint(condition=models.Q(state__in=AdviceState.values), name="ck_portal_advice_state"),
+            models.CheckConstraint(
+                condition=~models.Q(state=AdviceState.ACCEPTED) | models.Q(accepted_at__isnull=False),
+                name="ck_portal_advice_accepted_at",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.number
+
+
+class Comment(models.Model):
+    """One remark on an order line, addressed to one contact by login name."""
+
+    line = models.ForeignKey(OrderLine, on_delete=models.CASCADE, related_name="comments", db_index=False)
+    author = models.CharField(max_length=100)
+    recipient = models.ForeignKey(
+        Contact,
+        on_delete=models.PROTECT,
+        to_field="name",
+        db_column="recipient",
+        related_name="+",
+        null=True,
+        blank=True,
+    )
+    body = models.TextField(db_default="", blank=True)
+    created_at = models.DateTimeField(db_default=Now(), db_index=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "portal_comment"
+        indexes = [
+            # "Is there a newer comment on this line?" is a seek.
+            models.Index(fields=["line", "id"], name="ix_portal_comment_line"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.line_id}/{self.pk} {self.author}"

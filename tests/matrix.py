@@ -1,0 +1,59 @@
+"""
+Run the whole suite once per database: SQLite (a file), PostgreSQL, and SQL Server when a URL names one.
+
+``python -m tests.matrix [--only NAME] [pytest arguments]``; exits with the first failure's code after running all.
+"""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import django
+
+from tests.postgres import postgres_server
+
+
+def databases(scratch: Path) -> Iterator[tuple[str, contextlib.AbstractContextManager[str]]]:
+    """Yield each database's name and a context manager that gives its URL."""
+    yield "sqlite", contextlib.nullcontext(f"sqlite:///{scratch / 'kwit.sqlite3'}")
+    given = os.environ.get("KWIT_TEST_POSTGRES_URL")
+    yield "postgresql", contextlib.nullcontext(given) if given else postgres_server()
+    if mssql := os.environ.get("KWIT_TEST_MSSQL_URL"):
+        yield "mssql", contextlib.nullcontext(mssql)
+
+
+def run_suite(name: str, url: str, arguments: list[str]) -> int:
+    """Run pytest against one database in a process of its own; return its exit code."""
+    versions = f"Python {sys.version.split()[0]}, Django {django.__version__}"
+    print(f"\n=== {name}: {versions}", flush=True)
+    environment = os.environ | {"DATABASE_URL": url, "COVERAGE_FILE": f".coverage.{name}"}
+    parallel = [] if any(argument.startswith("-n") for argument in arguments) else ["-n", "2"]
+    command = [sys.executable, "-m", "pytest", *parallel, "--cov", "--cov-report=", *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def main() -> int:
+    """Run every database's suite; print the combined coverage when all have passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=["sqlite", "postgresql", "mssql"], help="run one database's suite")
+    options, arguments = parser.parse_known_args()
+    codes: dict[str, int] = {}
+    with tempfile.TemporaryDirectory(prefix="kwit-test-") as scratch:
+        for name, server in databases(Path(scratch)):
+            if options.only in (None, name):
+                with server as url:
+                    codes[name] = run_suite(name, url, arguments)
+    if not any(codes.values()) and not arguments:
+        subprocess.run([sys.executable, "-m", "coverage", "combine", "--quiet"], check=True)
+        subprocess.run([sys.executable, "-m", "coverage", "report"], check=True)
+    print("\n" + ", ".join(f"{name}: {'passed' if code == 0 else f'FAILED ({code})'}" for name, code in codes.items()))
+    return max(codes.values(), default=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

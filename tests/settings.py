@@ -1,0 +1,15 @@
+"""The reference settings, made fit for tests; the database comes from ``DATABASE_URL`` as everywhere."""
+
+import os
+
+os.environ.setdefault("DEBUG", "1")
+os.environ.setdefault("EMAIL_URL", "memorymail://")
+
+from config.settings import *  # noqa: F403
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+for _database in DATABASES.values():  # noqa: F405
+    if "sqlite3" in _database["ENGINE"]:
+        # A file, because that is what sites have: memory knows neither WAL nor a second process.
+        _database["TEST"] = {"NAME": str(_database["NAME"]).removesuffix(".sqlite3") + ".test.sqlite3"}
