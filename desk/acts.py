@@ -7,7 +7,7 @@ A verb gets primary keys in chunks and opens its own transaction; how many rows 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from django import forms
 from django.db.models import QuerySet
@@ -23,11 +23,8 @@ CHUNK_ROWS = 500
 SELECTED, MATCHING = "selected", "matching"
 
 
-class Verb(Protocol):
-    """Changes the rows of these keys that still allow it; returns how many it changed."""
-
-    def __call__(self, pks: Sequence[int], *, actor: str, using: str, **data: Any) -> int:
-        """Do it, in a transaction of its own."""
+#: Called with keys, ``actor``, ``using`` and the form's values: changes the rows that still allow it, returns how many.
+Verb = Callable[..., int]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from .admins import WindowAdmin
 from .filters import Asked, Filter, equals
 from .models import Action, ActionOutcome
-from .parts import Badge, Cell, Detail, Fact, Row, Section
+from .parts import NONE, Badge, Cell, Detail, Fact, Row, Section
 
 BADGES = {
     ActionOutcome.OPEN: Badge(_("open"), "…", "busy"),
@@ -45,7 +45,7 @@ class ActionAdmin(WindowAdmin):
             Cell(text=action.scope if len(action.scope) <= 60 else action.scope[:59] + "…"),
             Cell(badge=BADGES[ActionOutcome(action.outcome)]),
             Cell(text=action.asked, is_number=True),
-            Cell(text="–" if action.done is None else action.done, is_number=True),
+            Cell(text=NONE if action.done is None else action.done, is_number=True),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
@@ -55,5 +55,3 @@ class ActionAdmin(WindowAdmin):
         facts[4] = Fact(name=_("which"), cell=Cell(text=row.scope))
         facts.append(Fact(name=_("note"), cell=Cell(text=row.note)))
         return Detail(title=str(row), badge=BADGES[ActionOutcome(row.outcome)], sections=[Section(facts=facts)])
-
-

@@ -61,6 +61,10 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the order of the list: one that an index serves under these filters."""
         return ("-pk",)
 
+    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+        """Return the rows of the list before its filters."""
+        return self.get_queryset(request)
+
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return the lines of a page; a fixed number of queries."""
         raise NotImplementedError
@@ -86,7 +90,12 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def url(self, page: str, *args: Any, **query: Any) -> str:
         """Return one of this class's addresses."""
-        address = reverse(f"admin:{self.url_name(page)}", args=args, current_app=self.admin_site.name)
+        return self.url_of(self.model, page, *args, **query)
+
+    def url_of(self, model: type[Model], page: str, *args: Any, **query: Any) -> str:
+        """Return an address of another model's admin on the same site."""
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+        address = reverse(name, args=args, current_app=self.admin_site.name)
         return f"{address}?{urlencode(query)}" if query else address
 
     def context(self, request: HttpRequest, **more: Any) -> dict[str, Any]:
@@ -98,7 +107,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_view_permission(request):
             raise PermissionDenied
         asked = read(self.filters, request.GET)
-        found = asked.apply(self.filters, self.get_queryset(request))
+        found = asked.apply(self.filters, self.listed(request, asked))
         place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
         page = page_of(found, order=self.pinned(self.order_for(asked)), size=self.page_rows, **place)
         allowed = self.acts_for(request)
@@ -222,7 +231,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the selected rows, or all that match the filter."""
         rows = self.get_queryset(request)
         if is_matching:
-            return read(self.filters, request.GET).apply(self.filters, rows)
+            asked = read(self.filters, request.GET)
+            return asked.apply(self.filters, self.listed(request, asked))
         return rows.filter(pk__in=pks)
 
     def scope_text(self, request: HttpRequest, *, is_matching: bool, pks: Sequence[int]) -> str:

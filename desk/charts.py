@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .parts import Cell, Row, Table, Text
+from .parts import NONE, Cell, Row, Table, Text
 
 WIDTH, HEIGHT = 640, 170
 LEFT, RIGHT, TOP, BOTTOM = 46, 6, 10, 24
@@ -132,7 +132,7 @@ def as_table(title: Text, labels: Sequence[str], series: Sequence[Series], first
     rows = []
     for place, label in enumerate(labels):
         values = [one.values[place] for one in series]
-        cells = [Cell(text="–" if v is None else f"{shown(v)}{unit}", is_number=True) for v in values]
+        cells = [Cell(text=NONE if v is None else f"{shown(v)}{unit}", is_number=True) for v in values]
         rows.append(Row(cells=[Cell(text=label), *cells]))
     head = [first, *(one.name for one in series)]
     return Table(head=head, rows=rows, caption=title, numbers=frozenset(range(1, len(head))))

@@ -25,9 +25,7 @@ class Page:
     previous: str = ""
 
 
-def page_of(
-    rows: QuerySet[Any], *, order: Sequence[str], size: int, after: str = "", before: str = ""
-) -> Page:
+def page_of(rows: QuerySet[Any], *, order: Sequence[str], size: int, after: str = "", before: str = "") -> Page:
     """
     Return the page after or before a cursor, the first one without; one query, two when ``before`` meets the start.
 

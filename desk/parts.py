@@ -8,6 +8,8 @@ from typing import Any
 from django.utils.functional import Promise
 
 Text = str | Promise
+#: Stands where there is no value.
+NONE = "—"
 
 
 @dataclass(frozen=True)

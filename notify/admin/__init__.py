@@ -1,0 +1,6 @@
+"""Registers the pages; they need the app ``desk``, without which the engine runs as before."""
+
+from django.apps import apps
+
+if apps.is_installed("desk"):
+    from . import control, mails, panels, runs, tasks  # noqa: F401
