@@ -13,31 +13,15 @@ from receipts.api import (
     Target,
     UnknownKind,
     apply_change,
-    cancel_many,
     cancel_one,
     inspect_change,
     rehearse_change,
 )
 from receipts.models import Audit, Change
 from tests.factories import make_line
+from tests.receipts.plain import cancel, states, target
 
 pytestmark = pytest.mark.django_db
-
-
-def target(line, **changed):
-    """Return the target that approves a line as it is."""
-    return Target(**{"id": line.pk, "revision": line.revision, "qty": line.qty} | changed)
-
-
-def cancel(*targets, change_id="CHG-1", tenant="acme", **more):
-    """Cancel these targets as the change CHG-1 of acme."""
-    return cancel_many(change_id=change_id, tenant=tenant, targets=targets, **more)
-
-
-def states(*lines):
-    """Return state and revision of lines as they are now."""
-    found = {pk: (state, revision) for pk, state, revision in OrderLine.objects.values_list("pk", "state", "revision")}
-    return [found[line.pk] for line in lines]
 
 
 def refusal(*targets, **more):
