@@ -12,18 +12,62 @@ APPS = ("notify", "receipts", "portal")
 
 #: A module may import those above it. Packages stand under their own name; ``backends`` has an order of its own.
 ORDER = {
-    "notify": (
-        "conf errors texts addresses querysets models backends steps rendering ledger locks passes reports "
-        "transports delivery explain checks admin apps management migrations"
-    ).split(),
-    "receipts": (
-        "conf errors canonical plans querysets models backends kinds apply reconcile api checks admin apps management "
-        "migrations"
-    ).split(),
-    "portal": (
-        "models vocabulary seeding notifications changes story_notify story_receipts demo checks admin apps management "
-        "migrations"
-    ).split(),
+    "notify": [
+        "conf",
+        "errors",
+        "texts",
+        "addresses",
+        "querysets",
+        "models",
+        "backends",
+        "steps",
+        "rendering",
+        "ledger",
+        "locks",
+        "passes",
+        "reports",
+        "transports",
+        "delivery",
+        "explain",
+        "checks",
+        "admin",
+        "apps",
+        "management",
+        "migrations",
+    ],
+    "receipts": [
+        "conf",
+        "errors",
+        "canonical",
+        "plans",
+        "querysets",
+        "models",
+        "backends",
+        "kinds",
+        "apply",
+        "reconcile",
+        "api",
+        "checks",
+        "admin",
+        "apps",
+        "management",
+        "migrations",
+    ],
+    "portal": [
+        "models",
+        "vocabulary",
+        "seeding",
+        "notifications",
+        "changes",
+        "story_notify",
+        "story_receipts",
+        "demo",
+        "checks",
+        "admin",
+        "apps",
+        "management",
+        "migrations",
+    ],
 }
 #: Inside ``backends``: the Protocol, then the rooms, which do not know each other, then the finder (``__init__``).
 ROOM_ORDER = {"base": 0, "sqlite": 1, "postgresql": 1, "microsoft": 1, "__init__": 2}
