@@ -1,5 +1,6 @@
 """The filters of a list: what may be asked in the address, and what it does to the rows."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
@@ -15,6 +16,7 @@ from .parts import Text
 
 Rows = QuerySet[Any]
 INT64_MAX = 2**63 - 1
+WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Number(Filter):
 
     def parse(self, text: str) -> int:
         """Return the number; what no 64-bit column can hold is refused."""
-        if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or abs(int(text[:20])) > INT64_MAX:
+        if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
             raise ValueError(_("“%s” is not a whole number.") % text[:40])
         return int(text)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -58,7 +58,8 @@ def edges_of(chosen: Range, now: datetime) -> tuple[datetime, ...]:
     """Return the beginnings of a range's steps; a local day may have 23 or 25 hours."""
     local = timezone.localtime(now)
     if not chosen.is_daily:
-        last = local.replace(minute=0, second=0, microsecond=0)
+        # In UTC: a local clock that is set back has one hour twice.
+        last = local.replace(minute=0, second=0, microsecond=0).astimezone(UTC)
         return tuple(last - timedelta(hours=back) for back in range(chosen.steps - 1, -1, -1))
     days = [local.date() - timedelta(days=back) for back in range(chosen.steps - 1, -1, -1)]
     return tuple(timezone.make_aware(datetime(day.year, day.month, day.day)) for day in days)

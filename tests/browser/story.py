@@ -47,9 +47,7 @@ def pass_rows(number: int, at: datetime, random: Random) -> Iterator[RunLog]:
     pass_id = UUID(int=random.getrandbits(128), version=4)
     common = {"pass_id": pass_id, "host": "app-1", "pid": 100 + number}
     if number % 67 in (30, 31, 32, 33):
-        yield RunLog(
-            **common, step=RunLog.WHOLE, started_at=at, ended_at=at, ms=3, outcome="skipped", error=HOLDER
-        )
+        yield RunLog(**common, step=RunLog.WHOLE, started_at=at, ended_at=at, ms=3, outcome="skipped", error=HOLDER)
         return
     total = mails = 0
     steps = []

@@ -230,7 +230,7 @@ register(
     Panel(
         name="notify-passes",
         title=gettext_lazy("Notifications: passes"),
-        template="notify/admin/passes_panel.html",
+        template="notify/pages/passes_panel.html",
         permission="notify.view_runlog",
         build=build_passes,
     )
@@ -239,7 +239,7 @@ register(
     Panel(
         name="notify-queues",
         title=gettext_lazy("Notifications: queues"),
-        template="notify/admin/queues_panel.html",
+        template="notify/pages/queues_panel.html",
         permission="notify.view_mailqueue",
         build=build_queues,
     )
