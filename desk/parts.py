@@ -5,11 +5,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
 from django.utils.functional import Promise
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString
 
 Text = str | Promise
 #: Stands where there is no value.
 NONE = "—"
+BAR = (
+    '<svg class="kwit-bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
+    '<rect class="kwit-bar-back" width="100" height="6"/><rect class="kwit-bar-fore" width="%.1f" height="6"/></svg>'
+)
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,15 @@ class Badge:
     word: Text
     icon: str
     tone: str
+
+    def __html__(self) -> str:
+        """Return it as markup; a page has hundreds, and a template for each would take most of the page's time."""
+        return format_html(
+            '<span class="kwit-badge kwit-{}"><span aria-hidden="true">{}</span> {}</span>',
+            self.tone,
+            self.icon,
+            self.word,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +50,20 @@ class Cell:
     #: 0 to 100: the length of a bar beside the number.
     bar: float | None = None
 
+    def __html__(self) -> str:
+        """Return its content as markup; every text is escaped, whatever it says of itself."""
+        inner = self.badge.__html__() if self.badge else ""
+        if self.at is not None:
+            local = timezone.localtime(self.at)
+            inner += f'<time datetime="{local.isoformat()}">{local:%Y-%m-%d %H:%M:%S}</time>'
+        text = escape(str(self.text))
+        inner += f"<code>{text}</code>" if self.is_code else text
+        if self.url:
+            inner = f'<a href="{escape(self.url)}">{inner}</a>'
+        if self.bar is not None:
+            inner += BAR % self.bar
+        return SafeString(inner)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -45,6 +75,16 @@ class Row:
     name: str = ""
     fold: "Table | None" = None
     fold_name: Text = ""
+
+    @property
+    def tds(self) -> SafeString:
+        """The cells as markup."""
+        return SafeString(
+            "".join(
+                f'<td class="kwit-number">{cell.__html__()}</td>' if cell.is_number else f"<td>{cell.__html__()}</td>"
+                for cell in self.cells
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from tests.browser.chromium import DESK, chromium, find_chromium
 from tests.browser.story import PASSWORD
 
+HERE = Path(__file__).parent
 # Playwright runs an event loop in this thread; the tests use the ORM beside it, never inside it.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
@@ -24,13 +26,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     elif connection.vendor != "sqlite":
         reason = "browser tests run on SQLite only"
     for item in items:
-        if reason and item.path.parent == __path__:
+        if reason and item.path.parent == HERE:
             item.add_marker(pytest.mark.skip(reason=reason))
-        if item.path.parent == __path__:
+        if item.path.parent == HERE:
             item.add_marker(pytest.mark.xdist_group("browser"))
-
-
-__path__ = __import__("pathlib").Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +60,7 @@ def open_page(browser: Browser, live_server: Any) -> Iterator[Callable[..., Page
         page.goto(address)
         return page
 
+    open_as.violations = violations  # type: ignore[attr-defined]  # for the positive control
     yield open_as
     for context in contexts:
         context.close()
