@@ -4,7 +4,7 @@ VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 SERVE ?= 1
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint bench lock clean
+.PHONY: demo test lint bench pictures lock clean
 
 demo: $(VENV)/.base
 	DEBUG=1 $(BIN)/python manage.py demo --serve $(SERVE)
@@ -21,6 +21,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Takes the pictures of the README anew; needs a Chromium (apt-get install chromium).
+pictures: $(VENV)/.dev
+	$(BIN)/python -m tests.browser.pictures
 
 # Rewrites the locked requirements; the only target that needs uv, which it installs itself.
 lock: $(VENV)/.dev
