@@ -14,6 +14,7 @@ came. Writing statements are INSERT, UPDATE, DELETE, MERGE (also below a WITH) a
 child. A child that is not killed says how many writes it made. Arguments and results travel as JSON.
 """
 
+import functools
 import importlib
 import json
 import os
@@ -118,9 +119,11 @@ def run_child(call: str, *args: Any, kill: str = "", environment: dict[str, str]
     return start_child(call, *args, kill=kill, environment=environment, **kwargs).end()
 
 
-def crash_everywhere(call: str, *args: Any, **kwargs: Any) -> Iterator[Ended]:
+def crash_everywhere(call: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Ended]:
     """
     Kill one child after another, each at the next writing point, until one gets through.
+
+    A call given as text runs in a new Python each time, one given as a function in a fork, which is faster.
 
     Yields each killed child, so that the loop's body can look at the rows and repair them; the one that got through is
     yielded last, and is the only one whose ``killed`` is False.
@@ -129,7 +132,11 @@ def crash_everywhere(call: str, *args: Any, **kwargs: Any) -> Iterator[Ended]:
     while True:
         nth += 1
         for moment in ("before", "after"):
-            ended = run_child(call, *args, kill=f"{moment}:{nth}", **kwargs)
+            kill = f"{moment}:{nth}"
+            if isinstance(call, str):
+                ended = run_child(call, *args, kill=kill, **kwargs)
+            else:
+                ended = run_fork(functools.partial(call, *args, **kwargs), kill=kill)
             yield ended
             if not ended.killed:
                 return
