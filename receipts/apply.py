@@ -14,7 +14,7 @@ from django.utils import timezone
 from . import plans
 from .backends import get_room
 from .backends.base import Standing
-from .canonical import Target, canonical_targets, stored_targets
+from .canonical import Target, stored_targets
 from .conf import load_settings
 from .errors import ChangeIdReused, Collided, NotApproved, NotWritten, OutcomeUnknown, Problem, Stale
 from .kinds import ChangeKind, get_kind
@@ -197,7 +197,7 @@ def store_plan(
         kind=kind,
         change_id=plan.change_id,
         tenant=plan.tenant,
-        targets=canonical_targets(plan.targets),
+        targets=json.loads(plan.canonical),
         digest=plan.digest(kind=kind),
         author=author,
         reason=reason,
@@ -215,7 +215,7 @@ def edit_plan(*, pk: int, targets: Iterable[Target], using: str | None = None) -
     alias = using or router.db_for_write(StoredPlan)
     stored = StoredPlan.objects.using(alias).get(pk=pk)
     plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=targets)
-    rows, digest = canonical_targets(plan.targets), plan.digest(kind=stored.kind)
+    rows, digest = json.loads(plan.canonical), plan.digest(kind=stored.kind)
     if not StoredPlan.objects.using(alias).try_edit(pk, targets=rows, digest=digest):
         raise NotApproved(f"plan {pk} is settled already; store a new one")
 
@@ -308,8 +308,7 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
     try:
         # The claim comes before any lock on a row. A second one with the same change_id waits here, for the unique key.
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            targets = json.dumps(canonical_targets(plan.targets))
-            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, targets, digest, actor, reason])
+            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason])
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
         if is_applied(kind, plan, digest, alias):

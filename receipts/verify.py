@@ -20,12 +20,9 @@ VERSION = 1
 
 def recomputed(receipt: dict[str, Any]) -> str:
     """Return the digest of a receipt's content."""
-    targets = ",".join(
-        f'{{"id":{row["id"]:d},"qty":{row["qty"]:d},"revision":{row["revision"]:d}}}'
-        for row in sorted(receipt["targets"], key=lambda row: row["id"])
-    )
-    change_id, kind, tenant = (json.dumps(receipt[key], ensure_ascii=False) for key in ("change_id", "kind", "tenant"))
-    text = f'{{"change_id":{change_id},"kind":{kind},"targets":[{targets}],"tenant":{tenant},"version":{VERSION}}}'
+    content = {key: receipt[key] for key in ("change_id", "kind", "tenant")} | {"version": VERSION}
+    content["targets"] = sorted(receipt["targets"], key=lambda row: row["id"])
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
