@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from unittest import mock
 
 import pytest
@@ -13,12 +14,14 @@ from django.db import DatabaseError, IntegrityError, connection, models, transac
 from django.test.utils import isolate_apps
 
 from portal.models import OrderLine
-from receipts import kinds
+from receipts import api, kinds
 from receipts.backends import get_room, postgresql
 from receipts.checks import check_database, check_settings, kind_flaws
 from receipts.conf import load_settings
 from receipts.kinds import ChangeKind, register
+from receipts.management.command import EXIT_CONFLICT, EXIT_DIFFERS, EXIT_INVALID, EXIT_UNKNOWN
 from receipts.models import Audit, Change
+from tests.crashing import ROOT
 from tests.factories import make_line
 from tests.receipts.plain import cancel, target
 
@@ -291,3 +294,20 @@ def test_the_room_of_postgresql_knows_what_an_error_means():
     assert postgresql.is_lost(error(OperationalError, "57P01"))
     assert not postgresql.is_lost(error(OperationalError, "55P03"))
     assert not postgresql.is_lost(error(IntegrityError, "08006"))
+
+
+# --- what the docs say
+
+
+def test_every_check_exit_code_and_verb_is_in_the_docs():
+    text = (ROOT / "docs" / "receipts.md").read_text(encoding="utf-8")
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "receipts").rglob("*.py"))
+
+    found = set(re.findall(r"receipts\.[EW]\d{3}", sources))
+    assert found == set(re.findall(r"receipts\.[EW]\d{3}", text))
+    for command in ("cancel_batch", "apply_batch", "inspect_change", "reconcile", "doctor"):
+        assert f"`{command}" in text or f"manage.py {command}" in text
+    for code in (EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS, EXIT_UNKNOWN):
+        assert f"| {code} |" in text
+    for verb in set(api.__all__) - {one for one in api.__all__ if one[0].isupper()}:
+        assert verb in text
