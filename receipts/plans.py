@@ -226,9 +226,6 @@ def wording(error: Any) -> str:
     return str(error["msg"])
 
 
-# --- JSON
-
-
 class Repeats(dict[str, Any]):
     """A JSON object in which a key was given twice: the standard parser would keep the last and say nothing."""
 
@@ -294,9 +291,6 @@ def decoded(data: bytes) -> str:
     """Decode UTF-8, with or without a byte order mark, or UTF-16 with one."""
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding)
-
-
-# --- tables
 
 
 def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Draft:

@@ -39,9 +39,6 @@ def kind(**changed):
     return ChangeKind(**values | changed)
 
 
-# --- the guard
-
-
 @pytest.mark.parametrize("model", [Change, Audit])
 @pytest.mark.parametrize("verb", ["update", "delete"])
 def test_the_database_refuses_to_change_or_delete_a_receipt(model, verb):
@@ -87,9 +84,6 @@ def test_the_guards_migration_goes_back_and_forth():
     assert room.missing_guards(connection) == []
 
 
-# --- settings
-
-
 def test_settings_have_defaults_and_refuse_what_they_do_not_know(settings):
     settings.RECEIPTS = {}
     assert load_settings().max_targets == 10_000
@@ -107,9 +101,6 @@ def test_the_limit_on_targets_is_the_sites(settings):
 
     with pytest.raises(Exception, match="has 2 targets; a change has from 1 to 1"):
         cancel(target(make_line()), target(make_line()))
-
-
-# --- kinds
 
 
 def test_the_portals_kinds_have_no_flaws():
@@ -181,9 +172,6 @@ def test_a_kind_may_set_an_expression(monkeypatch):
     line.refresh_from_db()
     assert (line.state, line.reason, line.revision) == ("rejected", "bolts", 5)
     assert line.rejected_at is not None
-
-
-# --- doctor
 
 
 def doctor():
@@ -294,9 +282,6 @@ def test_the_room_of_postgresql_knows_what_an_error_means():
     assert postgresql.is_lost(error(OperationalError, "57P01"))
     assert not postgresql.is_lost(error(OperationalError, "55P03"))
     assert not postgresql.is_lost(error(IntegrityError, "08006"))
-
-
-# --- what the docs say
 
 
 def test_every_check_exit_code_and_verb_is_in_the_docs():
