@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
-from django.utils import translation
 
 ROOT = Path(__file__).resolve().parent.parent
 #: A child that has not ended by then is stuck.
@@ -106,18 +105,18 @@ def start_child(
     *args: Any,
     kill: str = "",
     environment: dict[str, str] | None = None,
-    is_talking: bool = False,
+    warm: str = "",
     **kwargs: Any,
 ) -> Child:
     """Start ``module:function`` with these arguments in a child process."""
     handle, answer = tempfile.mkstemp(prefix="kwit-child-")
     os.close(handle)
-    job = {"call": call, "args": args, "kwargs": kwargs, "kill": kill, "answer": answer}
+    job = {"call": call, "args": args, "kwargs": kwargs, "kill": kill, "warm": warm, "answer": answer}
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.crashing"],
         cwd=ROOT,
         env=(environment or child_environment()) | {"KWIT_CHILD_JOB": json.dumps(job)},
-        stdin=subprocess.PIPE if is_talking else subprocess.DEVNULL,
+        stdin=subprocess.PIPE if kill == NURSERY else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -130,14 +129,17 @@ def run_child(call: str, *args: Any, kill: str = "", environment: dict[str, str]
     return start_child(call, *args, kill=kill, environment=environment, **kwargs).end()
 
 
-def crash_everywhere(call: str, *args: Any, **kwargs: Any) -> Iterator[Ended]:
+def crash_everywhere(call: str, *args: Any, warm: str = "", **kwargs: Any) -> Iterator[Ended]:
     """
     Kill one child after another, each at the next writing point, until one gets through.
+
+    ``warm`` names a ``module:function`` that all children have behind them when they start, for example to fill caches;
+    it must not touch a database.
 
     Yields each killed child, so that the loop's body can look at the rows and repair them; the one that got through is
     yielded last, and is the only one whose ``killed`` is False.
     """
-    with nursery(call, *args, **kwargs) as bear:
+    with nursery(call, *args, warm=warm, **kwargs) as bear:
         for nth in itertools.count(1):
             for moment in ("before", "after"):
                 ended = bear(f"{moment}:{nth}")
@@ -147,13 +149,13 @@ def crash_everywhere(call: str, *args: Any, **kwargs: Any) -> Iterator[Ended]:
 
 
 @contextlib.contextmanager
-def nursery(call: str, *args: Any, **kwargs: Any) -> Iterator[Callable[[str], Ended]]:
+def nursery(call: str, *args: Any, warm: str = "", **kwargs: Any) -> Iterator[Callable[[str], Ended]]:
     """
     Start a process that has imported everything and opened nothing; yield a function that forks a child from it.
 
     The function takes the child's ``kill`` and returns how the child ended; all it printed is in ``stderr``.
     """
-    child = start_child(call, *args, kill=NURSERY, is_talking=True, **kwargs)
+    child = start_child(call, *args, kill=NURSERY, warm=warm, **kwargs)
     pipes = child.process.stdin, child.process.stdout
     assert pipes[0] is not None
     assert pipes[1] is not None
@@ -215,17 +217,22 @@ def main() -> None:
         settings.DATABASES[alias].update(values)
     settings.DEBUG = False  # as pytest has it
     django.setup()
-    module, _, name = job["call"].partition(":")
-    call = getattr(importlib.import_module(module), name)
+    call = named(job["call"])
     if job["kill"] == NURSERY:
-        for code, _ in settings.LANGUAGES:
-            with translation.override(code):
-                translation.gettext("")  # reading a catalogue takes longer than a whole pass
+        if job["warm"]:
+            named(job["warm"])()
         for line in sys.stdin:
             sys.stdout.write(json.dumps(fork(call, job | {"kill": line.strip()})) + "\n")
             sys.stdout.flush()
         return
     do(call, job)
+
+
+def named(path: str) -> Callable[..., Any]:
+    """Return the function that stands behind ``module:function``."""
+    module, _, name = path.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def do(call: Callable[..., Any], job: dict[str, Any]) -> None:

@@ -9,10 +9,14 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
+from django.test import override_settings
 
 from notify.models import Control, MailQueue, RunLog, TaskQueue
 from notify.passes import run_pass
+from notify.rendering import make_messages
+from notify.steps import Event, registered
 from portal.models import Advice, AdviceState, Comment, Contact, LineState, Order, OrderLine
 from tests.factories import NOW, make_advice, make_comment, make_contact, make_line, make_order
 
@@ -40,11 +44,16 @@ def make_world(*, of_each: int = 3) -> set[Key]:
 
 def small_pass(chunk_rows: int = 2, **options: Any) -> str:
     """Run a pass at NOW whose chunks are small; return its outcome. Also what children run."""
-    from django.conf import settings
-    from django.test import override_settings
-
     with override_settings(NOTIFY={**settings.NOTIFY, "CHUNK_ROWS": chunk_rows}):
         return run_pass(**{"now": NOW, **options}).outcome.value
+
+
+def warm() -> None:
+    """Read catalogues and templates and compile patterns, which takes longer than a whole pass."""
+    for step in registered():
+        for code, _ in settings.LANGUAGES:
+            event = Event(step.kind, 1, 0, NOW, recipients="a@example.org", language=code, values=step.example)
+            list(make_messages(step, [event]))
 
 
 def clear_notified() -> None:

@@ -56,7 +56,7 @@ def test_a_pass_killed_at_any_write_is_completed_by_the_next_one_exactly_once():
     keys, seen, repaired = make_world(), [], 0
     make_expired_row()
 
-    for ended in crash_everywhere("tests.notify.proof:small_pass"):
+    for ended in crash_everywhere("tests.notify.proof:small_pass", warm="tests.notify.proof:warm"):
         assert ended.killed or ended.returncode == 0, ended
         assert set(mails_of_events()) == controls(), f"{ended.kill}: a control row without its message, or the reverse"
         left_open, left_unmarked = RunLog.objects.running().count(), unmarked()
