@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -97,7 +97,7 @@ def prepare(step: Step, job: Job, tally: Tally) -> None:
     """
     try:
         if isinstance(step, FlaggedStep) and not job.is_dry_run:
-            tally.repaired = mark(step, job)
+            repair(step, job, tally)
         prepare_candidates(step, job, tally)
         if isinstance(step, FlaggedStep) and not job.is_dry_run:
             mark(step, job)
@@ -189,6 +189,7 @@ def note_repeated(event: Event, tally: Tally) -> None:
     tally.name("repeated", f"{event.key}/{event.key2}" if event.key2 else str(event.key))
 
 
+Answer = TypeVar("Answer")
 Written = tuple[Sequence[Message], set[tuple[int, int]]]
 
 
@@ -199,7 +200,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
     Yields the messages of each committed transaction with the (key, key2) that were new.
     """
     try:
-        yield messages, write_repeating(messages, step, job)
+        yield messages, repeating(lambda: write(messages, step, job), job)
     except (DataError, IntegrityError) as error:
         if len(messages) > 1:
             middle = len(messages) // 2
@@ -208,18 +209,18 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
             return
         stand_in = [blocked(messages[0].event, f"refused by the database: {error}")]
         try:
-            yield stand_in, write_repeating(stand_in, step, job)
+            yield stand_in, repeating(lambda: write(stand_in, step, job), job)
         except (DataError, IntegrityError) as again:
             # Not even its control row is accepted, so it stays a candidate; the pass says so and goes on.
             tally.failed += 1
             tally.name("failed", f"{messages[0].event.key}: {again}")
 
 
-def write_repeating(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, int]]:
-    """Write messages in one transaction, again when another transaction was in the way; return the new keys."""
+def repeating(call: Callable[[], Answer], job: Job) -> Answer:
+    """Do one transaction, again when another transaction was in the way, a bounded number of times."""
     for tried in range(1, CHUNK_TRIES_MAX + 1):
         try:
-            return write(messages, step, job)
+            return call()
         except DatabaseError as error:
             if tried == CHUNK_TRIES_MAX or not job.room.is_transient(error):
                 raise
@@ -314,6 +315,16 @@ def was_prepared_by(event: Event, job: Job) -> bool:
     return mails.filter(pass_id=job.pass_id).exists()
 
 
+def repair(step: FlaggedStep, job: Job, tally: Tally) -> None:
+    """Raise the flags that an earlier pass left down; rows that others hold must not keep new events waiting."""
+    try:
+        tally.repaired = mark(step, job)
+    except DatabaseError as error:
+        if not job.room.is_transient(error):
+            raise
+        tally.warnings.append(f"rows that an earlier pass left could not be marked yet: {error}")
+
+
 def mark(step: FlaggedStep, job: Job) -> int:
     """
     Raise the flag of rows whose event has had its message; return how many.
@@ -322,13 +333,26 @@ def mark(step: FlaggedStep, job: Job) -> int:
     """
     marked = 0
     while True:
-        batch = step.left_behind(using=job.using).order_by("pk").values("pk")[: job.conf.MARK_BATCH]
-        with transaction.atomic(using=job.using, durable=True):
-            job.guard()
-            changed = step.flagged().using(job.using).filter(pk__in=batch).update(**{step.flag: True})
+        changed = repeating(lambda: mark_batch(step, job), job)
         marked += changed
         if changed < job.conf.MARK_BATCH or job.is_stopping():
             return marked
+
+
+def mark_batch(step: FlaggedStep, job: Job) -> int:
+    """
+    Raise the flag of one batch; return how many rows it had.
+
+    Transaction: its own, durable.
+    """
+    # The business writes these rows too, in primary-key order like us; the outer UPDATE alone would lock them in the
+    # order of its plan.
+    rows = step.left_behind(using=job.using).order_by("pk").select_for_update().values("pk")
+    with transaction.atomic(using=job.using, durable=True):
+        job.room.yield_to_others(connections[job.using])
+        job.guard()
+        batch = step.flagged().using(job.using).filter(pk__in=rows[: job.conf.MARK_BATCH])
+        return batch.update(**{step.flag: True})
 
 
 def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
