@@ -44,12 +44,15 @@ class Command(BaseCommand):
     def handle(self, *, database: str | None, is_json: bool, fail_on_skip: bool, **options: Any) -> None:
         """Run the pass; SIGTERM lets it finish the chunk in hand."""
         stopping = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+        before = signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         asked = {name: options[name] for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline")}
         try:
             report = run_pass(using=database, is_stopping=stopping.is_set, **asked)
         except NotifyError as error:
             raise CommandError(str(error)) from error
+        finally:
+            # A process that calls the command (a scheduler, the demo) goes on after it and must still end on SIGTERM.
+            signal.signal(signal.SIGTERM, before)
         self.stdout.write(
             json.dumps(as_json(report, is_dry_run=options["is_dry_run"])) if is_json else as_table(report)
         )
