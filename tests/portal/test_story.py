@@ -27,6 +27,8 @@ from tests.racing import until
 
 committing = pytest.mark.django_db(transaction=True)
 
+PASSWORD = re.compile(r"demo with the password (\S+)")
+
 
 def controls(line: int) -> list[tuple[int, int]]:
     """Return the control rows of a line's comments as (key, key2)."""
@@ -164,60 +166,52 @@ def test_a_database_that_somebody_named_is_only_added_to():
     assert Comment.objects.filter(pk=kept.pk).exists()
 
 
-def demo_environment(checkout: Path) -> dict[str, str]:
-    """Return the environment of somebody who has set nothing, with another folder for the files."""
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "SYSTEMROOT")}
-    return kept | {"DEBUG": "1", "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "demo_settings"}
-
-
 @pytest.fixture
 def newcomer(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a newcomer whose ``var/`` is a temporary folder."""
+    """Return the environment of somebody who has set nothing, with ``var/`` in a temporary folder."""
     (tmp_path / "demo_settings.py").write_text(
         "from config.settings import *\n"
         f"VAR_DIR = __import__('pathlib').Path({str(tmp_path)!r})\n"
         "DATABASES = {'default': database(f'sqlite:///{VAR_DIR / \"kwit.sqlite3\"}')}\n"
     )
-    environment = demo_environment(tmp_path)
-    return environment | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+    return kept | {"DEBUG": "1", "PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "demo_settings"}
 
 
-def test_the_demo_runs_twice_each_time_from_an_empty_file_of_its_own(newcomer, tmp_path):
-    said = []
-    for _ in range(2):
-        command = [sys.executable, str(ROOT / "manage.py"), "demo", "--serve", "0"]
-        done = subprocess.run(command, env=newcomer, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        said.append(done.stdout)
+def run_demo(environment: dict[str, str], *options: str) -> subprocess.Popen[str]:
+    """Start the demo as ``make demo`` does."""
+    command = [sys.executable, str(ROOT / "manage.py"), "demo", *options]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    assert [len(re.findall("2 mails queued", text)) for text in said] == [1, 1]
-    assert all("DEMO-1 " in text for text in said)
-    passwords = [re.search(r"password (\S+)", text)[1] for text in said]
-    assert passwords[0] != passwords[1]
+
+def page(process: subprocess.Popen[str], address: str) -> str:
+    """Return a page of the demo's server; nothing while it does not answer yet."""
+    assert process.poll() is None, process.communicate()[0]
+    try:
+        with urllib.request.urlopen(address, timeout=20) as answer:
+            text: str = answer.read().decode()
+            return text
+    except urllib.error.URLError:
+        return ""
+
+
+def test_the_demo_runs_twice_from_an_empty_file_and_serves_the_admin_until_ctrl_c(newcomer, tmp_path):
+    with run_demo(newcomer, "--serve", "0") as ended:
+        once = ended.communicate(timeout=60)[0]
+    assert ended.returncode == 0, once
+
+    port = free_port()
+    with run_demo(newcomer, "--port", str(port)) as process:
+        try:
+            assert 'name="password"' in until(lambda: page(process, f"http://127.0.0.1:{port}/"), timeout_s=60)
+            process.send_signal(signal.SIGINT)
+            again = process.communicate(timeout=20)[0]
+        finally:
+            process.kill()
+    assert process.returncode == 0, again
+
+    assert f"http://127.0.0.1:{port}/" in again
+    assert all("Order DEMO-1 " in said and said.count("2 mails queued") == 1 for said in (once, again))
+    assert PASSWORD.search(once)[1] != PASSWORD.search(again)[1]
     assert (tmp_path / "demo.sqlite3").is_file()
     assert not (tmp_path / "kwit.sqlite3").exists()
-
-
-def test_the_demo_serves_the_admin_until_ctrl_c(newcomer):
-    port = free_port()
-    command = [sys.executable, str(ROOT / "manage.py"), "demo", "--port", str(port)]
-    process = subprocess.Popen(command, env=newcomer, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-
-        def login_page() -> str:
-            assert process.poll() is None, process.stdout.read()
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
-                    return answer.read().decode()
-            except urllib.error.URLError:
-                return ""
-
-        assert 'name="password"' in until(login_page, timeout_s=60)
-        process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=20)
-        assert process.returncode == 0, said
-        assert f"http://127.0.0.1:{port}/" in said
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
