@@ -5,7 +5,7 @@ VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(shell $(PYTHON) -c 'impor
 SERVE ?= 1
 PORT ?= 8000
 BIN = $(VENV)/bin
-PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
+PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .PHONY: demo test lint bench messages lock clean
 
