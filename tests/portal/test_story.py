@@ -214,3 +214,18 @@ def test_the_demo_runs_twice_from_an_empty_file_and_serves_the_admin_until_ctrl_
     assert PASSWORD.search(once)[1] != PASSWORD.search(again)[1]
     assert (tmp_path / "demo.sqlite3").is_file()
     assert not (tmp_path / "kwit.sqlite3").exists()
+
+
+def without_figures(text: str) -> str:
+    """Replace what differs from run to run and from database to database."""
+    return re.sub(r"\d+ ms|\(line \d+\)|DEMO-\d+|held by .*", "…", text)
+
+
+@committing
+def test_the_readme_shows_what_the_story_says():
+    said: list[str] = []
+    play_notify(said.append, using="default")
+
+    shown = re.findall(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)[0]
+
+    assert without_figures("\n".join(said)) in without_figures(shown)
