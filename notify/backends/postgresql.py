@@ -63,7 +63,7 @@ def check_session(connection: BaseDatabaseWrapper) -> None:
     if is_lent(connection):
         raise LockUnusable(
             "a pooler in transaction mode (PgBouncer, pool_mode=transaction or statement) is between Kwit and "
-            "PostgreSQL: a session lock cannot hold there. Point NOTIFY_DATABASE_URL at the server itself, or at a "
+            "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
             "pool with pool_mode=session."
         )
 
@@ -127,9 +127,12 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
         return LockAnswer(BUSY)
     backend, application, address, since = found
     named = f" ({application})" if application else ""
-    # Of another role's session PostgreSQL tells a plain user neither the address nor the time.
-    connected = f", connected since {since:%Y-%m-%dT%H:%M:%S%z}" if since else ""
-    return LockAnswer(BUSY, holder=f"database session {backend}{named} from {address}{connected}")
+    if since is None:
+        # Sessions of other roles show themselves to members of pg_read_all_stats only.
+        return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
+    return LockAnswer(
+        BUSY, holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}"
+    )
 
 
 def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
