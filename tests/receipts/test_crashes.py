@@ -45,7 +45,7 @@ def test_a_client_killed_at_any_write_leaves_all_or_nothing(lines):
     targets = [list(target(line)) for line in lines]
     seen = []
 
-    for ended in crash_everywhere(cancel, *targets):
+    for ended in crash_everywhere(CANCEL, *targets):
         assert ended.killed or ended.returncode == 0, ended.stderr
         seen.append(until(lambda: settled(lines)))
 
@@ -53,6 +53,7 @@ def test_a_client_killed_at_any_write_leaves_all_or_nothing(lines):
     assert set(seen[:-2]) == {NOTHING}
     # At least: claim, UPDATE, COMMIT; each before and after, and the one that got through.
     assert len(seen) >= 7
+    assert ended.result is False
     assert cancel(*targets) is False
 
 

@@ -1,0 +1,15 @@
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+
+class NotifyConfig(AppConfig):
+    """One message for each business event."""
+
+    name = "notify"
+    verbose_name = "Notifications"
+
+    def ready(self) -> None:
+        """Register the checks and find the steps in every app's ``notifications.py``."""
+        from . import checks  # noqa: F401
+
+        autodiscover_modules("notifications")

@@ -1,0 +1,18 @@
+"""Finds the room of a connection's database; the only place of this app that asks which database it is."""
+
+from importlib import import_module
+from typing import cast
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from .base import Room
+
+ROOMS = ("sqlite", "postgresql")
+
+
+def room_for(connection: BaseDatabaseWrapper) -> Room:
+    """Return the room of this connection's database. Raises: ImproperlyConfigured when there is none."""
+    if connection.vendor not in ROOMS:
+        raise ImproperlyConfigured(f"notify has no room for {connection.vendor}; it has {', '.join(ROOMS)}")
+    return cast(Room, import_module(f".{connection.vendor}", __package__))

@@ -1,0 +1,122 @@
+"""
+What a database must be able to do for a pass. Each room is a module with these functions in this order.
+
+Raw SQL stands in the rooms only, and only where the ORM cannot say it or not set-based.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+
+#: The codes are those of sp_getapplock, on every database: 0 and above granted, below 0 refused.
+GRANTED = 0
+BUSY = -1
+
+#: What a pass waits for another session's row lock before it gives way and repeats its chunk; whole milliseconds.
+#: Below PostgreSQL's deadlock_timeout (1 s), so that in a deadlock the pass gives way before the other is chosen.
+ROW_LOCK_WAIT_MS = 500
+
+
+@dataclass(frozen=True)
+class LockAnswer:
+    """
+    What the database said when asked for the pass lock.
+
+    ``token`` is the room's own proof of ownership, to be handed back to ``is_locked`` and ``unlock``.
+    ``holder`` is what the database itself knows of the session that has it; empty when it knows nothing.
+    """
+
+    code: int
+    token: Any = None
+    holder: str = ""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the lock is ours."""
+        return self.code >= GRANTED
+
+
+class ControlRow(NamedTuple):
+    """What a new row of the control table gets from us."""
+
+    key: int
+    key2: int
+    language: str
+    recipients: str
+
+
+class MailRow(NamedTuple):
+    """What a new row of the mail queue gets from us; ``recipients`` and ``payload`` are JSON texts."""
+
+    control_id: int
+    template: str
+    subject: str
+    recipients: str
+    language: str
+    payload: str
+    state: str
+    problem: str
+
+
+class TaskRow(NamedTuple):
+    """What a new row of the task queue gets from us; ``payload`` is a JSON text."""
+
+    control_id: int
+    title: str
+    assignee: str
+    language: str
+    payload: str
+
+
+class Room(Protocol):
+    """One database's way of doing it."""
+
+    def now(self, connection: BaseDatabaseWrapper) -> datetime:
+        """Return the database's clock, aware, to the microsecond or as fine as it goes."""
+
+    def check_session(self, connection: BaseDatabaseWrapper) -> None:
+        """Make sure that a session lock can hold on this connection. Raises: LockUnusable, naming what is between."""
+
+    def try_lock(self, connection: BaseDatabaseWrapper) -> LockAnswer:
+        """Take the pass lock at once or not at all; refused as well when this very session has it."""
+
+    def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:
+        """Whether the lock that was granted with ``token`` is still ours, on this very session."""
+
+    def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
+        """Give the lock back; a lock that is already gone is no error."""
+
+    def yield_to_others(self, connection: BaseDatabaseWrapper) -> None:
+        """Make the open transaction the one that gives way when it meets another; ends with the transaction."""
+
+    def is_transient(self, error: Exception) -> bool:
+        """Whether the same statements may well succeed when repeated: deadlock, serialization, lock wait."""
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether the database refused a row for what is in it (a rule, a trigger): another row may well do."""
+
+    def stream(
+        self, queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """
+        Run the query once and yield its rows in lists of at most ``rows``, with flat memory.
+
+        The result is that of one moment, and the caller may commit on the same connection between two lists.
+        ``names`` are the columns, in the order of each tuple.
+        """
+
+    def insert_controls(
+        self, connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
+    ) -> dict[tuple[int, int], int]:
+        """Insert those that are not there yet, in key order, in one statement; return {(key, key2): id} of the new."""
+
+    def insert_mails(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
+        """Insert queue rows in one statement."""
+
+    def insert_tasks(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
+        """Insert task rows in one statement."""

@@ -1,0 +1,227 @@
+"""The room for PostgreSQL 14 to 18 (psycopg 3)."""
+
+import contextlib
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+import psycopg
+from django.db import DataError, IntegrityError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+from psycopg.pq.abc import PGconn
+
+from ..errors import LockUnusable
+from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, ControlRow, LockAnswer, MailRow, TaskRow
+
+#: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
+#: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.
+LOCK_CLASS, LOCK_OBJECT = 5877668, -1143023510
+
+#: SQLSTATE of: serialization failure, deadlock, lock not available (manual, appendix A).
+TRANSIENT = frozenset({"40001", "40P01", "55P03"})
+#: SQLSTATE classes of: PL/pgSQL's RAISE, a view's WITH CHECK OPTION.
+REFUSALS = ("P0", "44")
+
+#: Seconds. How long the probe waits to see whether a pooler lends our server session to a second client.
+PROBE_WAIT_S = 2
+
+OURS = """
+    SELECT EXISTS (
+        SELECT 1 FROM pg_locks
+        WHERE locktype = 'advisory' AND classid::bigint = %s AND objid::bigint = %s AND objsubid = 2 AND granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid = pg_backend_pid()
+    )
+"""
+HOLDER = """
+    SELECT a.pid, a.application_name,
+           CASE WHEN a.backend_start IS NULL THEN 'another role' ELSE coalesce(host(a.client_addr), 'local') END,
+           a.backend_start
+    FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.classid::bigint = %s AND l.objid::bigint = %s AND l.objsubid = 2 AND l.granted
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+#: pg_locks shows both halves as unsigned numbers.
+LOCK_SHOWN = [LOCK_CLASS % 2**32, LOCK_OBJECT % 2**32]
+
+
+def now(connection: BaseDatabaseWrapper) -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        return cast(datetime, cursor.fetchone()[0])
+
+
+def check_session(connection: BaseDatabaseWrapper) -> None:
+    connection.ensure_connection()
+    announced = connection.connection.info.backend_pid
+    if server_pid(connection) == announced:
+        return
+    # PgBouncer announces a process id of its own making. In session mode that does no harm.
+    if is_lent(connection):
+        raise LockUnusable(
+            "a pooler in transaction mode (PgBouncer, pool_mode=transaction or statement) is between Kwit and "
+            "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
+            "pool with pool_mode=session."
+        )
+
+
+def server_pid(connection: BaseDatabaseWrapper) -> int:
+    """Return the process id of the server session that answers."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return cast(int, cursor.fetchone()[0])
+
+
+def is_lent(connection: BaseDatabaseWrapper) -> bool:
+    """
+    Whether a pooler lends our server session to others between our transactions.
+
+    A second client that asks and keeps what it gets is given our session, or we are given another one.
+    """
+    ours = {server_pid(connection), server_pid(connection)}
+    try:
+        # Not by Django, whose first words on a connection would wait for as long as the pooler lets them.
+        parameters = {**connection.get_connection_params(), "connect_timeout": PROBE_WAIT_S}
+        with contextlib.closing(psycopg.connect(**parameters, autocommit=True)) as second:
+            theirs = kept_pid(second.pgconn)
+            if theirs is not None and theirs not in ours:
+                ours.add(server_pid(connection))
+            return theirs in ours or len(ours) > 1
+    except psycopg.Error:
+        # No second session to be had: a full pool in session mode, which is no harm, or a server in trouble.
+        return len(ours) > 1
+
+
+def kept_pid(raw: PGconn) -> int | None:
+    """Open a transaction and return which server session it is on; None when none answers in time."""
+    raw.send_query(b"BEGIN; SELECT pg_backend_pid()")
+    deadline, pid = time.monotonic() + PROBE_WAIT_S, None
+    while True:
+        while raw.is_busy():
+            if not select.select([raw.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return None
+            raw.consume_input()
+        result = raw.get_result()
+        if result is None:
+            return pid
+        if result.ntuples and (value := result.get_value(0, 0)) is not None:
+            pid = int(value)
+
+
+def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
+    with connection.cursor() as cursor:
+        # PostgreSQL would grant it to its own session again and again; Kwit does not.
+        cursor.execute(OURS, LOCK_SHOWN)
+        if cursor.fetchone()[0]:
+            return LockAnswer(BUSY, holder="this very session")
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s), pg_backend_pid()", [LOCK_CLASS, LOCK_OBJECT])
+        is_granted, pid = cursor.fetchone()
+        if is_granted:
+            return LockAnswer(GRANTED, token=pid)
+        cursor.execute(HOLDER, LOCK_SHOWN)
+        found = cursor.fetchone()
+    if found is None:
+        return LockAnswer(BUSY)
+    backend, application, address, since = found
+    named = f" ({application})" if application else ""
+    if since is None:
+        # Sessions of other roles show themselves to members of pg_read_all_stats only.
+        return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
+    return LockAnswer(
+        BUSY, holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}"
+    )
+
+
+def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_backend_pid() = %s AND ({OURS})", [token, *LOCK_SHOWN])
+        return bool(cursor.fetchone()[0])
+
+
+def unlock(connection: BaseDatabaseWrapper, token: Any) -> None:
+    # Asked first: unlocking what is not held gives a warning in the server's log.
+    if connection.connection is not None and is_locked(connection, token):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK_CLASS, LOCK_OBJECT])
+
+
+def yield_to_others(connection: BaseDatabaseWrapper) -> None:
+    # Shorter than deadlock_timeout: whoever meets a pass keeps its locks, the pass repeats its chunk.
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT_MS:d}")
+
+
+def is_transient(error: Exception) -> bool:
+    return getattr(error.__cause__, "sqlstate", None) in TRANSIENT
+
+
+def is_refusal(error: Exception) -> bool:
+    # What a trigger raises is none of Django's two classes for faulty data, but P0001 or what its author chose.
+    state = getattr(error.__cause__, "sqlstate", None) or ""
+    return isinstance(error, DataError | IntegrityError) or state.startswith(REFUSALS)
+
+
+def stream(
+    queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
+) -> Iterator[list[tuple[Any, ...]]]:
+    # Outside a transaction Django declares the cursor WITH HOLD: the server keeps the result over our commits.
+    batch: list[tuple[Any, ...]] = []
+    for row in queryset.values_list(*names).iterator(chunk_size=rows):
+        batch.append(row)
+        if len(batch) == rows:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def insert_controls(
+    connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
+) -> dict[tuple[int, int], int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO notify_control (kind, key, key2, language, recipients)
+            SELECT %s, t.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[]) t
+            ON CONFLICT (kind, key, key2) DO NOTHING
+            RETURNING key, key2, id
+            """,
+            [kind, *columns(sorted(rows), len(ControlRow._fields))],
+        )
+        return {(key, key2): pk for key, key2, pk in cursor.fetchall()}
+
+
+def columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """Turn rows into one array per column."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO notify_mail_queue
+                   (pass_id, control_id, template, subject, recipients, language, payload, state, problem)
+            SELECT %s, t.control_id, t.template, t.subject, t.recipients::jsonb, t.language, t.payload::jsonb, t.state,
+                   t.problem
+            FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+                        %s::text[]) t (control_id, template, subject, recipients, language, payload, state, problem)
+            """,
+            [pass_id, *columns(rows, len(MailRow._fields))],
+        )
+
+
+def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload)
+            SELECT %s, t.control_id, t.title, t.assignee, t.language, t.payload::jsonb
+            FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
+                 t (control_id, title, assignee, language, payload)
+            """,
+            [pass_id, *columns(rows, len(TaskRow._fields))],
+        )

@@ -1,0 +1,183 @@
+"""The room for SQLite 3.35 and newer, as Python brings it."""
+
+import itertools
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, cast
+from uuid import UUID
+
+import portalocker
+from django.core.exceptions import EmptyResultSet
+from django.db import DataError, IntegrityError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+
+from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, TaskRow
+
+#: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
+TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
+
+#: Databases in memory have no file to put a lock beside; they belong to one process, which can remember the token of
+#: each one's holder. A plain mutex would not do: it cannot say whose it is.
+_memory_holders: dict[str, object] = {}
+_memory_guard = threading.Lock()
+_numbers = itertools.count(1)
+
+
+def now(connection: BaseDatabaseWrapper) -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')")
+        return datetime.fromisoformat(cursor.fetchone()[0]).replace(tzinfo=UTC)
+
+
+def check_session(connection: BaseDatabaseWrapper) -> None:
+    """Nothing can be between us and a file."""
+
+
+def lock_path(connection: BaseDatabaseWrapper) -> Path | None:
+    """Return the lock file beside the database's own file (links resolved); None for a database in memory."""
+    if cast(Any, connection).is_in_memory_db():
+        return None
+    path = Path(connection.settings_dict["NAME"]).resolve()
+    return path.with_name(path.name + ".pass-lock")
+
+
+def memory_name(connection: BaseDatabaseWrapper) -> str:
+    """Return what is the same for every thread's connection to a database in memory."""
+    return str(connection.settings_dict["NAME"])
+
+
+def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
+    path = lock_path(connection)
+    if path is None:
+        token = object()
+        with _memory_guard:
+            is_granted = _memory_holders.setdefault(memory_name(connection), token) is token
+        return LockAnswer(GRANTED, token=token) if is_granted else LockAnswer(BUSY)
+    while True:
+        # An operating-system lock dies with its process; a new open file each time, so that it also holds against
+        # another thread and against ourselves.
+        handle = path.open("a+b")
+        try:
+            portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
+        except portalocker.LockException:
+            handle.close()
+            return LockAnswer(BUSY)
+        if is_same_file(handle, path):
+            return LockAnswer(GRANTED, token=handle)
+        # Somebody deleted the file between open and lock: what we hold is nobody's lock. Take the new file's.
+        handle.close()
+
+
+def is_same_file(handle: IO[bytes], path: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
+    path = lock_path(connection)
+    if path is None:
+        return _memory_holders.get(memory_name(connection)) is token
+    # A deleted lock file lets a second holder in; then we are the one that stops.
+    return not token.closed and is_same_file(token, path)
+
+
+def unlock(connection: BaseDatabaseWrapper, token: Any) -> None:
+    if lock_path(connection) is None:
+        with _memory_guard:
+            if _memory_holders.get(memory_name(connection)) is token:
+                del _memory_holders[memory_name(connection)]
+        return
+    # Closing the file releases it. The file stays: deleting it would open the race that is_same_file closes.
+    token.close()
+
+
+def yield_to_others(connection: BaseDatabaseWrapper) -> None:
+    """There is one writer at a time, and the busy timeout makes the others wait for their turn."""
+
+
+def is_transient(error: Exception) -> bool:
+    return any(text in str(error) for text in TRANSIENT)
+
+
+def is_refusal(error: Exception) -> bool:
+    return isinstance(error, DataError | IntegrityError)
+
+
+def stream(
+    queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
+) -> Iterator[list[tuple[Any, ...]]]:
+    # A cursor left open over our commits would keep its read snapshot, and the next BEGIN IMMEDIATE would fail as soon
+    # as anybody else had written. A temporary table holds the result of one moment on the disk instead.
+    connection = connections[queryset.db]
+    compiler = queryset.values_list(*names).query.get_compiler(using=queryset.db)
+    try:
+        sql, params = compiler.as_sql()
+    except EmptyResultSet:  # Django knows without asking that there are no rows
+        return
+    table = f"kwit_candidates_{next(_numbers)}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TEMPORARY TABLE {table} AS {sql}", params)
+        try:
+            last = 0
+            while True:
+                cursor.execute(f"SELECT rowid, * FROM {table} WHERE rowid > %s ORDER BY rowid LIMIT %s", [last, rows])  # noqa: S608
+                fetched = cursor.fetchall()
+                if not fetched:
+                    return
+                last = fetched[-1][0]
+                yield list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+        finally:
+            cursor.execute(f"DROP TABLE IF EXISTS temp.{table}")
+
+
+def insert_controls(
+    connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
+) -> dict[tuple[int, int], int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO notify_control (kind, key, key2, language, recipients)
+            SELECT %s, {elements(ControlRow)} FROM json_each(%s) WHERE true
+            ON CONFLICT (kind, key, key2) DO NOTHING
+            RETURNING key, key2, id
+            """,  # noqa: S608 - built from field names of ours
+            [kind, json.dumps(sorted(rows), ensure_ascii=False)],
+        )
+        return {(key, key2): pk for key, key2, pk in cursor.fetchall()}
+
+
+def elements(row: type[ControlRow | MailRow | TaskRow]) -> str:
+    """Return the SQL that takes one JSON array apart into a row's columns."""
+    return ", ".join(f"json_extract(value, '$[{place}]')" for place in range(len(row._fields)))
+
+
+def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
+    insert_rows(connection, "notify_mail_queue", MailRow, pass_id, rows)
+
+
+def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
+    insert_rows(connection, "notify_task_queue", TaskRow, pass_id, rows)
+
+
+def insert_rows(
+    connection: BaseDatabaseWrapper,
+    table: str,
+    row: type[MailRow | TaskRow],
+    pass_id: UUID,
+    rows: Sequence[MailRow | TaskRow],
+) -> None:
+    """Insert rows of one shape from one JSON parameter."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} (pass_id, {', '.join(row._fields)}) "  # noqa: S608 - names of ours
+            f"SELECT %s, {elements(row)} FROM json_each(%s)",
+            [pass_id.hex, json.dumps(rows, ensure_ascii=False)],
+        )

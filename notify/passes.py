@@ -1,0 +1,349 @@
+"""run_pass: lock, open the log row, steps, prune, close."""
+
+import contextlib
+import logging
+import os
+import socket
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, Error, connections, router
+from django.db.models import Case, F, Value, When
+from django.db.transaction import TransactionManagementError
+
+from .backends import room_for
+from .backends.base import LockAnswer
+from .checks import faults_of
+from .conf import conf
+from .errors import LockLost, LockUnusable
+from .ledger import Job, Tally, prepare
+from .locks import PassLock, describe_holder
+from .models import ERROR_CHARS_MAX, Outcome, RunLog
+from .rendering import Message
+from .steps import Step, steps_of
+from .texts import stored
+
+logger = logging.getLogger(__name__)
+
+#: Rows per statement when the run log is pruned: below SQL Server's 5,000 for lock escalation, a short wait anywhere.
+PRUNE_ROWS = 2000
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step did."""
+
+    step: str
+    outcome: Outcome
+    candidates: int
+    mails: int
+    tasks: int
+    ms: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What one pass did; ``listed`` is what a dry run would have queued."""
+
+    pass_id: UUID
+    outcome: Outcome
+    ms: int
+    steps: tuple[StepReport, ...] = ()
+    error: str | None = None
+    listed: tuple[Message, ...] = ()
+
+
+@dataclass
+class Run:
+    """A pass under way."""
+
+    job: Job
+    started: float
+    started_at: datetime
+    reports: list[StepReport] = field(default_factory=list)
+    listed: list[Message] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def elapsed_ms(self, since: float | None = None) -> int:
+        """Return the milliseconds since a reading of the monotonic clock; never negative."""
+        return round((time.monotonic() - (self.started if since is None else since)) * 1000)
+
+
+def run_pass(
+    *,
+    using: str | None = None,
+    kinds: Iterable[str] | None = None,
+    wait_s: float = 0,
+    is_full: bool = False,
+    is_dry_run: bool = False,
+    is_baseline: bool = False,
+    is_locking: bool = True,
+    is_stopping: Callable[[], bool] = lambda: False,
+    now: datetime | None = None,
+    pass_id: UUID | None = None,
+) -> PassReport:
+    """
+    Run the steps of these kinds (all for None) once, under the pass lock, and log what happened.
+
+    A step that fails is logged and does not stop the others. ``now`` is the database's clock unless given.
+    ``is_locking`` False leaves the lock alone: each event still has exactly one message, only work may be done twice.
+
+    Transaction: its own, durable, many short ones; refused inside another.
+    Raises: UnknownStep, ImproperlyConfigured, TransactionManagementError; DatabaseError when not even the log can be
+    written.
+    """
+    using = using or router.db_for_write(RunLog)
+    connection = connections[using]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        raise TransactionManagementError("run_pass commits by itself and cannot run inside a transaction")
+    settings, steps = conf(), steps_of(kinds)
+    started = time.monotonic()
+    started_at = now or room_for(connection).now(connection)
+    pass_id = pass_id or uuid.uuid4()
+    lock = PassLock(using=using) if is_locking else None
+    job = Job(
+        using=using,
+        pass_id=pass_id,
+        conf=settings,
+        now=started_at,
+        is_full=is_full,
+        is_dry_run=is_dry_run,
+        is_baseline=is_baseline,
+        guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
+        is_alone=lock is not None,
+        is_stopping=is_stopping,
+    )
+    run = Run(job=job, started=started, started_at=started_at)
+    if lock is None:
+        return run_steps(run, steps)
+    try:
+        answer = lock.acquire(wait_s=wait_s, is_stopping=is_stopping)
+    except LockUnusable as error:
+        return refuse(run, Outcome.ERROR, f"{error}")
+    if not answer.is_granted:
+        return refuse(run, Outcome.SKIPPED, skipped_text(answer, using=using))
+    try:
+        try:
+            if not is_dry_run:
+                close_dead(run)
+        except Error as error:
+            drop_ended_session(using)
+            return refuse(run, Outcome.ERROR, f"the rows of dead passes could not be closed: {error}")
+        return run_steps(run, steps)
+    finally:
+        if problem := lock.release():
+            note_release(run, problem)
+
+
+def skipped_text(answer: LockAnswer, *, using: str) -> str:
+    """Return what the log says of a pass that found the lock busy."""
+    return f"SKIPPED: lock code {answer.code}, held by {describe_holder(answer, using=using)}"
+
+
+def refuse(run: Run, outcome: Outcome, text: str) -> PassReport:
+    """Log a pass that did not start."""
+    if not run.job.is_dry_run:
+        open_row(run, RunLog.WHOLE)
+        close_row(run, RunLog.WHOLE, outcome=outcome, ms=run.elapsed_ms(), error=text)
+    return PassReport(run.job.pass_id, outcome, run.elapsed_ms(), error=text)
+
+
+def close_dead(run: Run) -> None:
+    """Close the rows of passes that ended without a word: we hold the lock, so none of them is running."""
+    RunLog.objects.using(run.job.using).running().exclude(pass_id=run.job.pass_id).update(
+        outcome=Outcome.ERROR,
+        # A clock that was set back must not make a duration negative.
+        ended_at=Case(When(started_at__gt=run.started_at, then=F("started_at")), default=Value(run.started_at)),
+        error="died: the process ended without closing its pass",
+    )
+
+
+def run_steps(run: Run, steps: Iterable[Step]) -> PassReport:
+    """Run steps and prune, each failing alone; close the pass."""
+    if not run.job.is_dry_run:
+        open_row(run, RunLog.WHOLE)
+    for step in steps:
+        if run.job.is_stopping():
+            run.warnings.append(f"stopped on request before step {step.kind}")
+            break
+        if not run_step(run, step):
+            break
+    else:
+        prune(run)
+    return close_pass(run)
+
+
+def run_step(run: Run, step: Step) -> bool:
+    """Run one step and log it; return whether the pass may go on."""
+    job, started = run.job, time.monotonic()
+    tally, may_go_on, is_full = Tally(), True, False
+    try:
+        is_full = job.is_full or job.is_baseline or is_full_due(run, step)
+        if not job.is_dry_run:
+            open_row(run, step.kind)
+        tally.errors += faults_of(step)
+        if not tally.errors:
+            prepare(step, replace(job, is_full=is_full), tally)
+    except LockLost as error:
+        may_go_on = note_lost(run, tally, error)
+    except Exception as error:  # a step that fails must not keep the others from running
+        tally.errors.append(failure_text(error))
+        may_go_on = is_still_ours(run, tally)
+    report = StepReport(
+        step=step.kind,
+        outcome=Outcome.ERROR if tally.errors else Outcome.WARNING if tally.warnings else Outcome.OK,
+        candidates=tally.candidates,
+        mails=tally.mails,
+        tasks=tally.tasks,
+        ms=run.elapsed_ms(started),
+        error="; ".join(tally.errors + tally.warnings) or None,
+    )
+    run.reports.append(report)
+    run.listed += tally.listed
+    if not job.is_dry_run:
+        # Only a step that really looked at all may push the next full look away.
+        close_row(
+            run,
+            step.kind,
+            outcome=report.outcome,
+            ms=report.ms,
+            error=report.error,
+            candidates=report.candidates,
+            mails=report.mails,
+            tasks=report.tasks,
+            is_full=is_full and tally.is_complete and not tally.errors,
+        )
+    return may_go_on
+
+
+def is_still_ours(run: Run, tally: Tally) -> bool:
+    """Get a session that works after a failure; return whether the pass still has its lock and may go on."""
+    drop_ended_session(run.job.using)
+    try:
+        run.job.guard()
+    except LockLost as error:
+        return note_lost(run, tally, error)
+    return True
+
+
+def note_lost(run: Run, tally: Tally, error: LockLost) -> bool:
+    """Say in the step and in the pass that the lock was lost; return False: the pass must stop."""
+    tally.errors.insert(0, str(error))
+    run.errors.append(str(error))
+    return False
+
+
+def is_full_due(run: Run, step: Step) -> bool:
+    """Whether the step last looked at all events longer ago than FULL_EVERY, or never."""
+    since = run.started_at - run.job.conf.FULL_EVERY
+    # A row from the future (the clock was set back) says nothing: believing it would put the next full look off.
+    return not RunLog.objects.using(run.job.using).full_between(step.kind, since, run.started_at).exists()
+
+
+def failure_text(error: Exception) -> str:
+    """Return what the log says of a failed step: what, then where."""
+    return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
+
+
+def open_row(run: Run, step: str) -> None:
+    """Write a row that says running, with who runs it."""
+    started_at = run.started_at if step == RunLog.WHOLE else run.started_at + timedelta(milliseconds=run.elapsed_ms())
+    log_surely(
+        run,
+        lambda: RunLog.objects.using(run.job.using).create(
+            pass_id=run.job.pass_id,
+            step=step,
+            started_at=started_at,
+            outcome=Outcome.RUNNING,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        ),
+    )
+
+
+def close_row(run: Run, step: str, *, outcome: Outcome, ms: int, error: str | None, **counts: Any) -> None:
+    """Close a row, even one that another pass has closed because it took us for dead."""
+    rows = RunLog.objects.using(run.job.using).filter(pass_id=run.job.pass_id, step=step)
+    log_surely(
+        run,
+        lambda: rows.update(
+            outcome=outcome,
+            ms=ms,
+            ended_at=F("started_at") + timedelta(milliseconds=ms),
+            error=None if error is None else stored(error, ERROR_CHARS_MAX),
+            **counts,
+        ),
+    )
+
+
+def log_surely(run: Run, write: Callable[[], object]) -> None:
+    """Write to the log; once more on a new session when the old one has ended, for that is what the log must tell."""
+    try:
+        write()
+    except Error:
+        if not drop_ended_session(run.job.using):
+            raise
+        write()
+
+
+def drop_ended_session(using: str) -> bool:
+    """Close the connection if its session has ended; return whether it had, and a new one will be opened."""
+    connection = connections[using]
+    # Not close_if_unusable_or_obsolete(): with CONN_MAX_AGE 0 every session is obsolete, and the lock goes with it.
+    if connection.connection is None or not connection.is_usable():
+        connection.close()
+        return True
+    return False
+
+
+def prune(run: Run) -> None:
+    """Delete expired run-log rows, a bounded number, in short statements by key range."""
+    job = run.job
+    if job.is_dry_run or job.is_stopping():
+        return
+    log, left = RunLog.objects.using(job.using), job.conf.LOG_PRUNE_BATCH
+    cutoff = run.started_at - timedelta(days=job.conf.LOG_RETENTION_DAYS)
+    try:
+        while left > 0:
+            # Also the last look at the lock: whether it was ours until the end.
+            job.guard()
+            ids = sorted(log.expired(cutoff).values_list("pk", flat=True)[: min(PRUNE_ROWS, left)])
+            if not ids:
+                return
+            rows = log.filter(pk__gte=ids[0], pk__lte=ids[-1])
+            if ids[-1] - ids[0] + 1 > len(ids):
+                rows = rows.filter(pk__in=ids)
+            rows.delete()
+            left -= len(ids)
+    except LockLost as error:
+        run.errors.append(str(error))
+    except DatabaseError as error:
+        run.warnings.append(f"the run log was not pruned: {error}")
+
+
+def close_pass(run: Run) -> PassReport:
+    """Close the pass by what its steps say."""
+    errors = run.errors + [f"step {r.step} failed" for r in run.reports if r.outcome == Outcome.ERROR]
+    warnings = run.warnings + [f"step {r.step} has warnings" for r in run.reports if r.outcome == Outcome.WARNING]
+    outcome = Outcome.ERROR if errors else Outcome.WARNING if warnings else Outcome.OK
+    ms, text = run.elapsed_ms(), "; ".join(errors + warnings) or None
+    if not run.job.is_dry_run:
+        counts = {name: sum(getattr(r, name) for r in run.reports) for name in ("candidates", "mails", "tasks")}
+        close_row(run, RunLog.WHOLE, outcome=outcome, ms=ms, error=text, **counts)
+    return PassReport(run.job.pass_id, outcome, ms, tuple(run.reports), text, tuple(run.listed))
+
+
+def note_release(run: Run, problem: str) -> None:
+    """Say that the lock could not be released, without hiding an earlier error."""
+    logger.warning("pass %s: %s", run.job.pass_id, problem)
+    with contextlib.suppress(DatabaseError):
+        rows = RunLog.objects.using(run.job.using).filter(pass_id=run.job.pass_id, step=RunLog.WHOLE)
+        rows.filter(error__isnull=True).update(error=problem, outcome=Outcome.WARNING)

@@ -1,0 +1,161 @@
+"""
+What a host project writes against: a step declares its events, the engine does the rest.
+
+::
+
+    @register
+    class CommentAdded(Step):
+        kind = "comment"
+        template = "comment"
+
+        def events(self, scope):
+            return Comment.objects.values("body", key=F("line_id"), key2=F("id"), event_at=F("created_at"),
+                                          recipients=F("recipient__email"), language=F("recipient__language"))
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, TypeVar
+
+from django.db.models import BigIntegerField, Exists, OuterRef, Q, QuerySet, Value
+
+from .errors import UnknownStep
+from .models import Control
+
+#: The columns of an event that the engine reads; every other column is a value for the templates.
+RESERVED = ("key", "key2", "event_at", "recipients", "language", "assignee")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """
+    What a pass looks at.
+
+    ``since`` is the start of the window by event time, None when the pass looks at all. The engine applies it to
+    ``event_at``; ``within`` is for steps that group or join before that.
+    """
+
+    now: datetime
+    since: datetime | None = None
+
+    def within(self, path: str) -> Q:
+        """Return the condition that a time column lies in the window."""
+        return Q() if self.since is None else Q(**{f"{path}__gte": self.since})
+
+
+@dataclass(frozen=True)
+class Event:
+    """One candidate as its step's query gave it; ``values`` are the columns that are not the engine's own."""
+
+    kind: str
+    key: int
+    key2: int
+    event_at: datetime | None
+    recipients: Any = None
+    language: str = ""
+    assignee: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Step:
+    """
+    One kind of notification.
+
+    ``events`` gives one row per event, as a queryset of dicts with the columns ``key`` and ``event_at``, and as needed
+    ``key2`` (0 without it), ``recipients``, ``language``, ``assignee``; all other columns are values for the templates.
+    """
+
+    #: 1 to 10 characters; stored in the control table, so never change it once events have been notified.
+    kind: ClassVar[str] = ""
+    #: ``notify/mail/<template>.subject.txt`` and its bodies; None: no mail.
+    template: ClassVar[str | None] = None
+    #: ``notify/task/<task>.title.txt``; None: no task.
+    task: ClassVar[str | None] = None
+    #: Groups per pass at most: True for NOTIFY_BREAKER, a number of its own, False for no limit.
+    breaker: ClassVar[bool | int] = False
+    #: Events older than this are never notified; the later of this and NOTIFY_NOT_BEFORE counts.
+    not_before: ClassVar[datetime | None] = None
+    #: Whether an ordinary pass looks back NOTIFY_LOOKBACK only. False where the query itself finds few rows.
+    is_windowed: ClassVar[bool] = True
+    #: Values of one event, as the templates get them; tests and previews render it.
+    example: ClassVar[Mapping[str, Any]] = {}
+
+    def events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return one row per event in scope."""
+        raise NotImplementedError(f"{type(self).__qualname__} must say what its events are")
+
+    def candidates(self, scope: Scope, *, not_before: datetime | None, using: str | None) -> QuerySet[Any, Any]:
+        """Return the events in scope that have no control row yet, oldest first, as one anti-join."""
+        found = self.events(scope).using(using)
+        if "key2" not in columns_of(found):
+            found = found.annotate(key2=Value(0, BigIntegerField()))
+        known = Control.objects.using(using).filter(kind=self.kind, key=OuterRef("key"), key2=OuterRef("key2"))
+        found = found.filter(~Exists(known), key__isnull=False)
+        if scope.since is not None:
+            found = found.filter(event_at__gte=scope.since)
+        if not_before is not None:
+            found = found.filter(event_at__gte=not_before)
+        return found.order_by("event_at", "key", "key2")
+
+
+class FlaggedStep(Step):
+    """
+    A step whose rows carry a flag of their own: it finds events by the flag, not by the window, and raises it after.
+
+    The flag only saves work: what was notified is known from the control table, so a flag that a crash left down is
+    raised by the next pass without a second message.
+    """
+
+    is_windowed = False
+    #: The boolean field of the flagged rows.
+    flag: ClassVar[str] = "handled"
+    #: The field of the flagged rows that holds the event's key.
+    flag_key: ClassVar[str] = ""
+
+    def flagged(self) -> QuerySet[Any]:
+        """Return the rows that carry the flag."""
+        raise NotImplementedError(f"{type(self).__qualname__} must say which rows carry its flag")
+
+    def left_behind(self, *, using: str | None) -> QuerySet[Any]:
+        """Return the rows whose flag is down although their event has had its message."""
+        known = Control.objects.using(using).filter(kind=self.kind, key=OuterRef(self.flag_key), key2=0)
+        return self.flagged().using(using).filter(Exists(known), **{self.flag: False})
+
+
+StepType = TypeVar("StepType", bound=type[Step])
+_registered: dict[str, Step] = {}
+
+
+def register(step: StepType) -> StepType:
+    """Register a step; steps run in the order of their registration. Faults are found by ``manage.py check``."""
+    _registered[f"{step.__module__}.{step.__qualname__}"] = step()
+    return step
+
+
+def registered() -> list[Step]:
+    """Return all steps in the order they run."""
+    return list(_registered.values())
+
+
+def steps_of(kinds: Iterable[str] | None) -> list[Step]:
+    """Return the steps of these kinds in the order they run, all for None. Raises: UnknownStep."""
+    steps = registered()
+    if not kinds:
+        return steps
+    wanted = set(kinds)
+    if unknown := wanted - {step.kind for step in steps}:
+        raise UnknownStep(f"no step of kind {sorted(unknown)}; there are {[step.kind for step in steps]}")
+    return [step for step in steps if step.kind in wanted]
+
+
+def columns_of(queryset: QuerySet[Any, Any]) -> list[str]:
+    """Return the names of a dict queryset's columns."""
+    query = queryset.query
+    selected = getattr(query, "selected", None)
+    if selected:
+        return list(selected)
+    return [*query.extra_select, *query.values_select, *query.annotation_select]
+
+
+__all__ = ["Event", "FlaggedStep", "Scope", "Step", "register", "registered"]

@@ -1,0 +1,106 @@
+"""The portal's four kinds of notification, in the order they run."""
+
+from typing import Any
+
+from django.db.models import Exists, F, OuterRef, QuerySet, Value
+from django.db.models.functions import Coalesce, Concat
+
+from notify.steps import FlaggedStep, Scope, Step, register
+
+from .models import Advice, AdviceState, Comment, LineState, Order, OrderLine
+
+
+@register
+class OrderRegistered(FlaggedStep):
+    """A registered order, told to supplier and buyer; its lines carry the flag ``handled``."""
+
+    kind = "order"
+    template = "order"
+    breaker = True
+    flag_key = "order_id"
+    example = {"number": "PO-4711", "note": "Deliver to gate 3", "tenant": "acme"}
+
+    def events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return one row per registered order with lines that wait: key=order."""
+        waiting = OrderLine.objects.filter(order=OuterRef("pk"), handled=False)
+        return Order.objects.filter(Exists(waiting), registered_at__isnull=False).values(
+            "number",
+            "note",
+            "tenant",
+            key=F("pk"),
+            event_at=F("registered_at"),
+            recipients=Concat(Coalesce("supplier__email", Value("")), Value(";"), Coalesce("buyer__email", Value(""))),
+            language=F("supplier__language"),
+        )
+
+    def flagged(self) -> QuerySet[Any]:
+        """Return the lines, which are handled with their order."""
+        return OrderLine.objects.all()
+
+
+@register
+class LineRejected(Step):
+    """A line the supplier rejected: a mail and a task for the buyer."""
+
+    kind = "rejected"
+    template = "rejected"
+    task = "rejected"
+    example = {"number": "PO-4711", "item": "Bolt M8", "qty": 100, "reason": "Out of stock"}
+
+    def events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return one row per rejected line: key=line."""
+        return OrderLine.objects.filter(state=LineState.REJECTED).values(
+            "item",
+            "qty",
+            "reason",
+            key=F("pk"),
+            event_at=F("rejected_at"),
+            number=F("order__number"),
+            recipients=F("order__buyer__email"),
+            language=F("order__buyer__language"),
+            assignee=F("order__buyer__name"),
+        )
+
+
+@register
+class AdviceAccepted(Step):
+    """A delivery advice the warehouse accepted."""
+
+    kind = "advice"
+    template = "advice"
+    example = {"advice": "DA-17", "order_number": "PO-4711"}
+
+    def events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return one row per accepted advice: key=advice."""
+        return Advice.objects.filter(state=AdviceState.ACCEPTED).values(
+            key=F("pk"),
+            event_at=F("accepted_at"),
+            advice=F("number"),
+            order_number=F("order__number"),
+            recipients=F("order__supplier__email"),
+            language=F("order__supplier__language"),
+        )
+
+
+@register
+class CommentAdded(Step):
+    """The newest comment of a line: several between two passes give one mail."""
+
+    kind = "comment"
+    template = "comment"
+    example = {"author": "Aiko", "body": "When will it ship?", "item": "Bolt M8", "number": "PO-4711"}
+
+    def events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return one row per line with comments: key=line, key2=newest comment."""
+        newer = Comment.objects.filter(line=OuterRef("line"), pk__gt=OuterRef("pk"))
+        return Comment.objects.filter(~Exists(newer)).values(
+            "author",
+            "body",
+            key=F("line_id"),
+            key2=F("pk"),
+            event_at=F("created_at"),
+            item=F("line__item"),
+            number=F("line__order__number"),
+            recipients=F("recipient__email"),
+            language=F("recipient__language"),
+        )
