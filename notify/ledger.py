@@ -6,30 +6,34 @@ for a control row that this very transaction has made. The unique constraint dec
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, Min, QuerySet
 from django.utils import translation
 
 from .backends import room_for
 from .backends.base import ControlRow, MailRow, Room, TaskRow
 from .conf import Conf
-from .models import MailQueue, MailState
+from .models import MailQueue, MailState, TaskQueue
 from .rendering import ENCODER, Message, blocked, make_messages
 from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of
+from .texts import clean
 
 #: How often a chunk is tried when another transaction was in the way. With the pauses below about three seconds.
 CHUNK_TRIES_MAX = 6
 #: Seconds before the second try; doubled each time, and up to as much again at random, so that two fall out of step.
 PAUSE_S = 0.05
+#: How often a step with a circuit breaker looks for groups to take the places of those that the database refuses.
+ROUNDS_MAX = 10
 #: How many keys a warning names before it only counts.
 NAMED_MAX = 5
 #: How many messages a dry run lists; beyond that it only counts.
@@ -107,18 +111,37 @@ def prepare(step: Step, job: Job, tally: Tally) -> None:
 
 def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
     """Find the candidates once and write them chunk by chunk; warn when the circuit breaker leaves some waiting."""
-    scope = scope_of(step, job)
-    found = step.candidates(scope, not_before=not_before_of(step, job), using=job.using)
+    found = step.candidates(scope_of(step, job), not_before=not_before_of(step, job), using=job.using)
     limit = breaker_of(step, job)
-    names = columns_of(found)
-    for rows in job.room.stream(found[:limit] if limit else found, names=names, rows=job.conf.CHUNK_ROWS):
-        if job.is_stopping():
-            tally.is_complete = False
-            tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
+    if limit is None:
+        write_found(found, step, job, tally)
+        return
+    offset, places = 0, limit
+    for _ in range(ROUNDS_MAX):
+        failed_before = tally.failed
+        is_going_on = write_found(found[offset : offset + places], step, job, tally)
+        # Groups that not even got a control row are found again; they must not keep the places of those behind them.
+        places = tally.failed - failed_before
+        offset = tally.candidates if job.is_dry_run else tally.failed
+        if not places or not is_going_on:
             break
-        write_events([as_event(step, names, row) for row in rows], step, job, tally)
-    if limit and tally.candidates >= limit:
-        note_waiting(found[limit:] if job.is_dry_run else found, limit, tally)
+    if tally.candidates >= limit:
+        note_waiting(found[tally.candidates :] if job.is_dry_run else found.order_by(), limit, tally)
+
+
+def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
+    """Write candidates chunk by chunk; return False when the pass was asked to stop before the end."""
+    names = columns_of(found)
+    stream = job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS)
+    # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.
+    with closing(cast(Generator[list[tuple[Any, ...]]], stream)) as chunks:
+        for rows in chunks:
+            if job.is_stopping():
+                tally.is_complete = False
+                tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
+                return False
+            write_events([as_event(step, names, row) for row in rows], step, job, tally)
+    return True
 
 
 def scope_of(step: Step, job: Job) -> Scope:
@@ -150,7 +173,7 @@ def as_event(step: Step, names: Sequence[str], row: Sequence[Any]) -> Event:
         event_at=columns["event_at"],
         recipients=columns.get("recipients"),
         language=supported_language(columns.get("language")),
-        assignee=columns.get("assignee") or "",
+        assignee=clean(str(columns.get("assignee") or "")),
         values={name: value for name, value in columns.items() if name not in RESERVED},
     )
 
@@ -159,8 +182,8 @@ def as_event(step: Step, names: Sequence[str], row: Sequence[Any]) -> Event:
 def supported_language(code: str | None) -> str:
     """Return the site's language that serves a recipient best; the site's own where it has none like it."""
     try:
-        return translation.get_supported_language_variant(code or settings.LANGUAGE_CODE)
-    except LookupError:
+        return translation.get_supported_language_variant((code or settings.LANGUAGE_CODE).lower())
+    except (LookupError, ValueError):  # ValueError: longer than any language code
         return str(settings.LANGUAGE_CODE)
 
 
@@ -200,7 +223,9 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
     """
     try:
         yield messages, write_repeating(messages, step, job)
-    except (DataError, IntegrityError) as error:
+    except DatabaseError as error:
+        if not job.room.is_refusal(error):
+            raise
         if len(messages) > 1:
             middle = len(messages) // 2
             for half in (messages[:middle], messages[middle:]):
@@ -209,7 +234,9 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
         stand_in = [blocked(messages[0].event, f"refused by the database: {error}")]
         try:
             yield stand_in, write_repeating(stand_in, step, job)
-        except (DataError, IntegrityError) as again:
+        except DatabaseError as again:
+            if not job.room.is_refusal(again):
+                raise
             # Not even its control row is accepted, so it stays a candidate; the pass says so and goes on.
             tally.failed += 1
             tally.name("failed", f"{messages[0].event.key}: {again}")
@@ -217,9 +244,17 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
 
 def write_repeating(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, int]]:
     """Write messages in one transaction, again when another transaction was in the way; return the new keys."""
+    return repeating(lambda: write(messages, step, job), job)
+
+
+Answer = TypeVar("Answer")
+
+
+def repeating(transact: Callable[[], Answer], job: Job) -> Answer:
+    """Run one transaction, again a bounded number of times when another was in the way. Raises: DatabaseError."""
     for tried in range(1, CHUNK_TRIES_MAX + 1):
         try:
-            return write(messages, step, job)
+            return transact()
         except DatabaseError as error:
             if tried == CHUNK_TRIES_MAX or not job.room.is_transient(error):
                 raise
@@ -310,8 +345,9 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
 
 def was_prepared_by(event: Event, job: Job) -> bool:
     """Whether this very pass has prepared the event already."""
-    mails = MailQueue.objects.using(job.using).of_event(event.kind, event.key, event.key2)
-    return mails.filter(pass_id=job.pass_id).exists()
+    queues = (MailQueue.objects.using(job.using), TaskQueue.objects.using(job.using))
+    of_event = {"control__kind": event.kind, "control__key": event.key, "control__key2": event.key2}
+    return any(queue.filter(pass_id=job.pass_id, **of_event).exists() for queue in queues)
 
 
 def mark(step: FlaggedStep, job: Job) -> int:
@@ -322,24 +358,32 @@ def mark(step: FlaggedStep, job: Job) -> int:
     """
     marked = 0
     while True:
-        batch = step.left_behind(using=job.using).order_by("pk").values("pk")[: job.conf.MARK_BATCH]
-        with transaction.atomic(using=job.using, durable=True):
-            job.guard()
-            changed = step.flagged().using(job.using).filter(pk__in=batch).update(**{step.flag: True})
+        changed = repeating(lambda: mark_batch(step, job), job)
         marked += changed
         if changed < job.conf.MARK_BATCH or job.is_stopping():
             return marked
 
 
+def mark_batch(step: FlaggedStep, job: Job) -> int:
+    """
+    Raise the flag of one batch; return how many rows that were.
+
+    Transaction: its own, durable.
+    """
+    batch = step.left_behind(using=job.using).order_by("pk").values("pk")[: job.conf.MARK_BATCH]
+    with transaction.atomic(using=job.using, durable=True):
+        job.room.yield_to_others(connections[job.using])
+        job.guard()
+        return step.flagged().using(job.using).filter(pk__in=batch).update(**{step.flag: True})
+
+
 def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
     """Warn that the circuit breaker was reached, with how many wait and since when."""
-    waiting = rest.order_by().aggregate(count=Count("key"), oldest=Min("event_at"))
+    waiting = rest.aggregate(count=Count("key"), oldest=Min("event_at"))
     if waiting["count"]:
         tally.is_complete = False
-        tally.warnings.append(
-            f"circuit breaker: {limit} prepared, {waiting['count']} wait, "
-            f"the oldest since {waiting['oldest']:%Y-%m-%dT%H:%M:%S%z}"
-        )
+        since = f", the oldest since {waiting['oldest']:%Y-%m-%dT%H:%M:%S%z}" if waiting["oldest"] else ""
+        tally.warnings.append(f"circuit breaker: {limit} prepared, {waiting['count']} wait{since}")
 
 
 def note_oddities(tally: Tally) -> None:

@@ -145,8 +145,10 @@ def skipped_text(answer: LockAnswer, *, using: str) -> str:
 def refuse(run: Run, outcome: Outcome, text: str) -> PassReport:
     """Log a pass that did not start."""
     if not run.job.is_dry_run:
-        open_row(run, RunLog.WHOLE)
-        close_row(run, RunLog.WHOLE, outcome=outcome, ms=run.elapsed_ms(), error=text)
+        # One statement: a row that says running, if only for a moment, would be taken for the holder of the lock.
+        ms = run.elapsed_ms()
+        ended_at = run.started_at + timedelta(milliseconds=ms)
+        open_row(run, RunLog.WHOLE, outcome=outcome, ms=ms, ended_at=ended_at, error=stored(text, ERROR_CHARS_MAX))
     return PassReport(run.job.pass_id, outcome, run.elapsed_ms(), error=text)
 
 
@@ -190,7 +192,7 @@ def run_step(run: Run, step: Step) -> bool:
         may_go_on = False
     except Exception as error:  # a step that fails must not keep the others from running
         tally.errors.append(failure_text(error))
-        connections[job.using].close_if_unusable_or_obsolete()
+        close_if_broken(job.using)
     report = StepReport(
         step=step.kind,
         outcome=Outcome.ERROR if tally.errors else Outcome.WARNING if tally.warnings else Outcome.OK,
@@ -198,7 +200,7 @@ def run_step(run: Run, step: Step) -> bool:
         mails=tally.mails,
         tasks=tally.tasks,
         ms=run.elapsed_ms(started),
-        error="; ".join(tally.errors + tally.warnings) or None,
+        error=stored("; ".join(tally.errors + tally.warnings), ERROR_CHARS_MAX) or None,
     )
     run.reports.append(report)
     run.listed += tally.listed
@@ -218,6 +220,15 @@ def run_step(run: Run, step: Step) -> bool:
     return may_go_on
 
 
+def close_if_broken(using: str) -> None:
+    """Close a connection whose session is gone, so that the log can be written on a new one."""
+    # Not close_if_unusable_or_obsolete(): with CONN_MAX_AGE 0 every connection is obsolete, and closing a sound one
+    # would give the lock away and stop the pass because one step failed.
+    connection = connections[using]
+    if connection.connection is not None and not connection.is_usable():
+        connection.close()
+
+
 def is_full_due(run: Run, step: Step) -> bool:
     """Whether the step last looked at all events longer ago than FULL_EVERY, or never."""
     since = run.started_at - run.job.conf.FULL_EVERY
@@ -230,15 +241,16 @@ def failure_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
 
 
-def open_row(run: Run, step: str) -> None:
-    """Write a row that says running, with who runs it."""
+def open_row(run: Run, step: str, *, outcome: Outcome = Outcome.RUNNING, **closed: Any) -> None:
+    """Write a row with who runs it; it says running unless all that closes it is given."""
     RunLog.objects.using(run.job.using).create(
         pass_id=run.job.pass_id,
         step=step,
         started_at=run.started_at
         if step == RunLog.WHOLE
         else run.started_at + timedelta(milliseconds=run.elapsed_ms()),
-        outcome=Outcome.RUNNING,
+        outcome=outcome,
+        **closed,
         host=socket.gethostname(),
         pid=os.getpid(),
     )
