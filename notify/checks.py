@@ -1,11 +1,10 @@
 """System checks: what is wrong with a site's settings, steps or database, before a pass finds out."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import ERROR, CheckMessage, Error, Warning, register
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError, connections, router
 from django.db.models import Field, Model, Q, QuerySet, UniqueConstraint
@@ -37,14 +36,12 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 @register("notify")
 def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """E002 to E009, W001: what a step declares does not fit together."""
-    steps = registered()
-    found = [message for step in steps for message in check_step(step)]
-    for kind, count in Counter(step.kind for step in steps).items():
-        if count > 1:
-            named = [type(step) for step in steps if step.kind == kind]
-            hint = f"Give each its own kind: {', '.join(f'{cls.__module__}.{cls.__qualname__}' for cls in named)}."
-            found.append(Error(f"{count} steps are of the kind {kind!r}", hint=hint, obj=named[-1], id="notify.E003"))
-    return found
+    return [message for step in registered() for message in check_step(step)]
+
+
+def faults_of(step: Step) -> list[str]:
+    """Return why a step cannot run; a pass logs these as the step's error and runs the others."""
+    return [f"{message.id}: {message.msg}" for message in check_step(step) if message.level >= ERROR]
 
 
 def check_step(step: Step) -> Iterator[CheckMessage]:
@@ -67,13 +64,22 @@ def check_step(step: Step) -> Iterator[CheckMessage]:
         yield Error(f"events() {problem}", hint=hint, obj=type(step), id="notify.E004")
         return
     yield from check_event_time(step, events)
+    key = events.query.annotations.get("key") or events.query.resolve_ref("key")
+    if isinstance(key, Col) and key.target.null:
+        hint = "Filter them out in events(), so that nothing is left out in silence."
+        text = f"key is {key.target.model._meta.label}.{key.target.name}, which may be NULL: such rows are left out"
+        yield Warning(text, hint=hint, obj=type(step), id="notify.W003")
     if isinstance(step, FlaggedStep):
         yield from check_flag(step)
 
 
 def check_kind(step: Step) -> Iterator[CheckMessage]:
-    """E002: the kind does not fit the control table."""
+    """E002: the kind does not fit the control table; E003: another step has it too."""
     kind = step.kind
+    named = [f"{type(s).__module__}.{type(s).__qualname__}" for s in registered() if s.kind == kind]
+    if len(named) > 1:
+        hint = f"Give each its own kind: {', '.join(named)}."
+        yield Error(f"{len(named)} steps are of the kind {kind!r}", hint=hint, obj=type(step), id="notify.E003")
     fits = isinstance(kind, str) and 1 <= len(kind) <= KIND_LENGTH_MAX and kind.isprintable() and kind == kind.strip()
     if not fits or kind == RunLog.WHOLE:
         hint = f"Use 1 to {KIND_LENGTH_MAX} printable characters, no blank at either end, and not {RunLog.WHOLE!r}."

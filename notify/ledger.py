@@ -10,21 +10,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from random import Random
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from django.conf import settings
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, Min, QuerySet
-from django.utils import translation
 
 from .backends import room_for
 from .backends.base import ControlRow, MailRow, Room, TaskRow
 from .conf import Conf
-from .models import MailQueue, MailState, TaskQueue
-from .rendering import ENCODER, Message, blocked, make_messages
+from .models import MailState
+from .rendering import ENCODER, Message, blocked, make_messages, supported_language
 from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of
 from .texts import clean
 
@@ -39,6 +36,8 @@ NAMED_MAX = 5
 #: How many messages a dry run lists; beyond that it only counts.
 LISTED_MAX = 1000
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -51,6 +50,8 @@ class Job:
     is_full: bool = False
     is_baseline: bool = False
     is_dry_run: bool = False
+    #: Whether the pass lock keeps every other pass out.
+    is_alone: bool = False
     #: Called inside each transaction before its first write; raises LockLost to stop the pass.
     guard: Callable[[], None] = lambda: None
     #: Whether the pass has been asked to stop after the chunk in hand.
@@ -101,7 +102,7 @@ def prepare(step: Step, job: Job, tally: Tally) -> None:
     """
     try:
         if isinstance(step, FlaggedStep) and not job.is_dry_run:
-            tally.repaired = mark(step, job)
+            repair(step, job, tally)
         prepare_candidates(step, job, tally)
         if isinstance(step, FlaggedStep) and not job.is_dry_run:
             mark(step, job)
@@ -120,17 +121,18 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
     for _ in range(ROUNDS_MAX):
         failed_before = tally.failed
         is_going_on = write_found(found[offset : offset + places], step, job, tally)
-        # Groups that not even got a control row are found again; they must not keep the places of those behind them.
+        # Groups that the database refuses outright are found again, the oldest first; they must not keep the places of
+        # those behind them. In a dry run all are found again.
         places = tally.failed - failed_before
         offset = tally.candidates if job.is_dry_run else tally.failed
         if not places or not is_going_on:
             break
     if tally.candidates >= limit:
-        note_waiting(found[tally.candidates :] if job.is_dry_run else found.order_by(), limit, tally)
+        note_waiting(found[offset:] if job.is_dry_run else found.order_by(), limit, tally)
 
 
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
-    """Write candidates chunk by chunk; return False when the pass was asked to stop before the end."""
+    """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
     names = columns_of(found)
     stream = job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS)
     # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.
@@ -178,15 +180,6 @@ def as_event(step: Step, names: Sequence[str], row: Sequence[Any]) -> Event:
     )
 
 
-@lru_cache(maxsize=256)
-def supported_language(code: str | None) -> str:
-    """Return the site's language that serves a recipient best; the site's own where it has none like it."""
-    try:
-        return translation.get_supported_language_variant((code or settings.LANGUAGE_CODE).lower())
-    except (LookupError, ValueError):  # ValueError: longer than any language code
-        return str(settings.LANGUAGE_CODE)
-
-
 def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) -> None:
     """Write one chunk of events and count what came of it."""
     tally.candidates += len(events)
@@ -222,7 +215,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
     Yields the messages of each committed transaction with the (key, key2) that were new.
     """
     try:
-        yield messages, write_repeating(messages, step, job)
+        yield messages, repeating(lambda: write(messages, step, job), job)
     except DatabaseError as error:
         if not job.room.is_refusal(error):
             raise
@@ -233,7 +226,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
             return
         stand_in = [blocked(messages[0].event, f"refused by the database: {error}")]
         try:
-            yield stand_in, write_repeating(stand_in, step, job)
+            yield stand_in, repeating(lambda: write(stand_in, step, job), job)
         except DatabaseError as again:
             if not job.room.is_refusal(again):
                 raise
@@ -242,19 +235,11 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
             tally.name("failed", f"{messages[0].event.key}: {again}")
 
 
-def write_repeating(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, int]]:
-    """Write messages in one transaction, again when another transaction was in the way; return the new keys."""
-    return repeating(lambda: write(messages, step, job), job)
-
-
-Answer = TypeVar("Answer")
-
-
-def repeating(transact: Callable[[], Answer], job: Job) -> Answer:
-    """Run one transaction, again a bounded number of times when another was in the way. Raises: DatabaseError."""
+def repeating(work: Callable[[], Result], job: Job) -> Result:
+    """Do a transaction's work, again when another transaction was in the way, a bounded number of times."""
     for tried in range(1, CHUNK_TRIES_MAX + 1):
         try:
-            return transact()
+            return work()
         except DatabaseError as error:
             if tried == CHUNK_TRIES_MAX or not job.room.is_transient(error):
                 raise
@@ -322,10 +307,12 @@ def task_row(message: Message, control_id: int) -> TaskRow:
 
 def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: Step, job: Job, tally: Tally) -> None:
     """Add one committed transaction to the tally."""
-    known: list[Message] = []
     for message in messages:
         if (message.event.key, message.event.key2) not in new:
-            known.append(message)
+            # Another pass got there first, which is normal. While we hold the lock there is no other pass: then the
+            # candidate query has given the key in two chunks.
+            if job.is_alone:
+                note_repeated(message.event, tally)
             continue
         if job.is_baseline:
             continue
@@ -337,17 +324,16 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
         tally.tasks += bool(message.title)
         if job.is_dry_run and len(tally.listed) < LISTED_MAX:
             tally.listed.append(message)
-    for message in known:
-        # Another pass got there first, which is normal, or the query gave the key in two chunks, which is a fault.
-        if was_prepared_by(message.event, job):
-            note_repeated(message.event, tally)
 
 
-def was_prepared_by(event: Event, job: Job) -> bool:
-    """Whether this very pass has prepared the event already."""
-    queues = (MailQueue.objects.using(job.using), TaskQueue.objects.using(job.using))
-    of_event = {"control__kind": event.kind, "control__key": event.key, "control__key2": event.key2}
-    return any(queue.filter(pass_id=job.pass_id, **of_event).exists() for queue in queues)
+def repair(step: FlaggedStep, job: Job, tally: Tally) -> None:
+    """Raise the flags that an earlier pass left down; rows that others hold must not keep new events waiting."""
+    try:
+        tally.repaired = mark(step, job)
+    except DatabaseError as error:
+        if not job.room.is_transient(error):
+            raise
+        tally.warnings.append(f"rows that an earlier pass left could not be marked yet: {error}")
 
 
 def mark(step: FlaggedStep, job: Job) -> int:
@@ -366,15 +352,18 @@ def mark(step: FlaggedStep, job: Job) -> int:
 
 def mark_batch(step: FlaggedStep, job: Job) -> int:
     """
-    Raise the flag of one batch; return how many rows that were.
+    Raise the flag of one batch; return how many rows it had.
 
     Transaction: its own, durable.
     """
-    batch = step.left_behind(using=job.using).order_by("pk").values("pk")[: job.conf.MARK_BATCH]
+    # The business writes these rows too, in primary-key order like us; the outer UPDATE alone would lock them in the
+    # order of its plan.
+    rows = step.left_behind(using=job.using).order_by("pk").select_for_update().values("pk")
     with transaction.atomic(using=job.using, durable=True):
         job.room.yield_to_others(connections[job.using])
         job.guard()
-        return step.flagged().using(job.using).filter(pk__in=batch).update(**{step.flag: True})
+        batch = step.flagged().using(job.using).filter(pk__in=rows[: job.conf.MARK_BATCH])
+        return batch.update(**{step.flag: True})
 
 
 def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
@@ -382,8 +371,14 @@ def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
     waiting = rest.aggregate(count=Count("key"), oldest=Min("event_at"))
     if waiting["count"]:
         tally.is_complete = False
-        since = f", the oldest since {waiting['oldest']:%Y-%m-%dT%H:%M:%S%z}" if waiting["oldest"] else ""
-        tally.warnings.append(f"circuit breaker: {limit} prepared, {waiting['count']} wait{since}")
+        tally.warnings.append(
+            f"circuit breaker: {limit} prepared, {waiting['count']} wait, the oldest since {shown(waiting['oldest'])}"
+        )
+
+
+def shown(moment: datetime | None) -> str:
+    """Return a moment for people; events without a time of their own have none."""
+    return f"{moment:%Y-%m-%dT%H:%M:%S%z}" if moment else "an unknown time"
 
 
 def note_oddities(tally: Tally) -> None:

@@ -22,14 +22,15 @@ ORDER = {
         "backends",
         "steps",
         "rendering",
+        "checks",
         "ledger",
         "locks",
         "passes",
         "reports",
+        "stopping",
         "transports",
         "delivery",
         "explain",
-        "checks",
         "admin",
         "apps",
         "management",
@@ -55,6 +56,7 @@ ORDER = {
     ],
     "portal": [
         "models",
+        "backends",
         "vocabulary",
         "seeding",
         "notifications",
@@ -70,7 +72,7 @@ ORDER = {
     ],
 }
 #: Inside ``backends``: the Protocol, then the rooms, which do not know each other, then the finder (``__init__``).
-ROOM_ORDER = {"base": 0, "sqlite": 1, "postgresql": 1, "microsoft": 1, "__init__": 2}
+ROOM_ORDER = {"base": 0, "generic": 0, "sqlite": 1, "postgresql": 1, "microsoft": 1, "__init__": 2}
 #: Which apps an app may import.
 KNOWN_APPS = {"notify": set(), "receipts": set(), "portal": {"notify", "receipts"}, "config": set()}
 FORBIDDEN_NAMES = ("utils.py", "services.py", "helpers.py", "signals.py")

@@ -10,9 +10,10 @@ from django.db.migrations.state import ModelState, StateApps
 from django.db.models import F, Max, Value
 
 from notify import steps
-from notify.models import Control
+from notify.models import Control, RunLog
+from notify.passes import run_pass
 from notify.steps import FlaggedStep, Scope, Step, register
-from portal.models import Comment, OrderLine
+from portal.models import Comment, Order, OrderLine
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +59,10 @@ def test_two_steps_of_one_kind_are_an_error_that_names_both() -> None:
     register(Sound)
     register(type("Twin", (Sound,), {}))
 
-    [message] = run_checks(tags=["notify"])
+    messages = run_checks(tags=["notify"])
 
-    assert message.id == "notify.E003"
-    assert "Sound" in message.hint
-    assert "Twin" in message.hint
+    assert [message.id for message in messages] == ["notify.E003", "notify.E003"]
+    assert all("Sound" in message.hint and "Twin" in message.hint for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,13 @@ def test_an_unindexed_event_time_is_fine_for_a_step_without_window() -> None:
     register(type("Whole", (Sound,), {"events": events, "is_windowed": False}))
 
     assert found() == []
+
+
+def test_a_key_that_may_be_null_is_a_warning() -> None:
+    events = lambda self, scope: Order.objects.values(key=F("buyer_id"), event_at=F("registered_at"))  # noqa: E731
+    register(type("Nullable", (Sound,), {"events": events}))
+
+    assert found() == ["notify.W003"]
 
 
 def test_a_step_that_writes_nothing_is_an_error() -> None:
@@ -198,7 +205,9 @@ def test_a_faulty_setting_is_an_error_that_names_it(settings: Any, given: dict[s
 
 @pytest.mark.django_db
 def test_the_doctor_finds_nothing_on_a_sound_database() -> None:
-    assert run_checks(tags=["kwit"], include_deployment_checks=True, databases=["default"]) == []
+    messages = run_checks(tags=["kwit"], include_deployment_checks=True, databases=["default"])
+
+    assert [message for message in messages if message.id.startswith("notify.")] == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -215,3 +224,14 @@ def test_the_doctor_misses_the_unique_constraint() -> None:
             editor.add_constraint(Control, constraint)
 
     assert [message.id for message in messages if message.id.startswith("notify.")] == ["notify.E021"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_faulty_step_fails_alone_in_a_pass() -> None:
+    register(type("Bare", (Sound,), {"kind": "bare", "template": "nosuch"}))
+    register(Sound)
+
+    report = run_pass()
+
+    assert [(step.step, step.outcome) for step in report.steps] == [("bare", "error"), ("sound", "ok")]
+    assert "notify.E007" in RunLog.objects.get(step="bare").error

@@ -36,7 +36,7 @@ class Failing(Remark):
 
     kind = "failing"
 
-    def events(self, scope: Any) -> Any:
+    def candidates(self, scope: Any, **options: Any) -> Any:
         raise RuntimeError("no events today")
 
 
@@ -44,9 +44,9 @@ def test_the_log_says_running_while_a_step_runs_and_is_closed_at_the_end(add_ste
     seen: list[tuple[str, str, str, int]] = []
 
     class Looking(Remark):
-        def events(self, scope: Any) -> Any:
+        def candidates(self, scope: Any, **options: Any) -> Any:
             seen.extend(RunLog.objects.order_by("pk").values_list("step", "outcome", "host", "pid"))
-            return super().events(scope)
+            return super().candidates(scope, **options)
 
     add_step(Looking)
     make_comments(3)
@@ -85,7 +85,7 @@ def test_a_step_that_fails_in_the_database_does_not_stop_the_next_one(add_step):
     class Wrong(Remark):
         kind = "wrong"
 
-        def events(self, scope: Any) -> Any:
+        def candidates(self, scope: Any, **options: Any) -> Any:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT no_such_column FROM notify_control")
 
@@ -106,9 +106,9 @@ def test_a_failing_step_does_not_give_the_lock_away(add_step):
     class Asking(Remark):
         kind = "asking"
 
-        def events(self, scope: Any) -> Any:
+        def candidates(self, scope: Any, **options: Any) -> Any:
             answers.extend(race(1, lambda _: room_for(connection).try_lock(connection).code))
-            return super().events(scope)
+            return super().candidates(scope, **options)
 
     add_step(Failing)
     add_step(Asking)
@@ -127,7 +127,7 @@ def test_an_error_of_twenty_kilobytes_is_stored_shortened(add_step, text):
     class Verbose(Remark):
         kind = "verbose"
 
-        def events(self, scope: Any) -> Any:
+        def candidates(self, scope: Any, **options: Any) -> Any:
             raise RuntimeError(text)
 
     add_step(Verbose)
@@ -168,10 +168,10 @@ def test_a_busy_lock_ends_the_run_at_once_with_a_row_that_names_the_holder(add_s
     class Slow(Remark):
         kind = "slow"
 
-        def events(self, scope: Any) -> Any:
+        def candidates(self, scope: Any, **options: Any) -> Any:
             in_step.set()
             assert go_on.wait(30)
-            return super().events(scope)
+            return super().candidates(scope, **options)
 
     add_step(Slow)
     outcomes: list[Any] = []
@@ -252,9 +252,9 @@ def test_a_pass_within_a_pass_on_one_connection_is_skipped(add_step):
     class Nesting(Remark):
         kind = "nesting"
 
-        def events(self, scope: Any) -> Any:
+        def candidates(self, scope: Any, **options: Any) -> Any:
             inner.append(run_pass(now=later()))
-            return super().events(scope)
+            return super().candidates(scope, **options)
 
     add_step(Nesting)
     (comment,) = make_comments(1)
@@ -426,7 +426,7 @@ def test_events_without_a_time_wait_for_the_breaker_like_others(add_step):
 
     report = do_pass()
 
-    assert report.steps[0].error == "circuit breaker: 1 prepared, 2 wait"
+    assert report.steps[0].error == "circuit breaker: 1 prepared, 2 wait, the oldest since an unknown time"
 
 
 @pytest.mark.parametrize("is_dry_run", [False, True])
