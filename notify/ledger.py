@@ -22,7 +22,7 @@ from django.utils import translation
 from .backends import room_for
 from .backends.base import ControlRow, MailRow, Room, TaskRow
 from .conf import Conf
-from .models import MailQueue, MailState
+from .models import MailState
 from .rendering import ENCODER, Message, blocked, make_messages
 from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of
 
@@ -34,6 +34,8 @@ PAUSE_S = 0.05
 NAMED_MAX = 5
 #: How many messages a dry run lists; beyond that it only counts.
 LISTED_MAX = 1000
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,8 @@ class Job:
     is_full: bool = False
     is_baseline: bool = False
     is_dry_run: bool = False
+    #: Whether the pass lock keeps every other pass out.
+    is_alone: bool = False
     #: Called inside each transaction before its first write; raises LockLost to stop the pass.
     guard: Callable[[], None] = lambda: None
     #: Whether the pass has been asked to stop after the chunk in hand.
@@ -74,6 +78,7 @@ class Tally:
     errors: list[str] = field(default_factory=list)
     listed: list[Message] = field(default_factory=list)
     is_complete: bool = True
+    refused: list[int] = field(default_factory=list)
     named: dict[str, list[str]] = field(default_factory=dict)
 
     def name(self, what: str, text: str) -> None:
@@ -110,15 +115,30 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
     scope = scope_of(step, job)
     found = step.candidates(scope, not_before=not_before_of(step, job), using=job.using)
     limit = breaker_of(step, job)
+    if not limit:
+        write_found(found, step, job, tally)
+        return
+    write_found(found[:limit], step, job, tally)
+    while tally.failed and tally.candidates - tally.failed < limit and not job.is_stopping():
+        # Groups that the database refuses outright must not keep the places of those behind them.
+        seen = tally.candidates
+        left = limit - (seen - tally.failed)
+        write_found(found.exclude(key__in=tally.refused)[:left], step, job, tally)
+        if tally.candidates == seen:
+            break
+    if tally.candidates >= limit:
+        note_waiting(found[limit:] if job.is_dry_run else found.exclude(key__in=tally.refused), limit, tally)
+
+
+def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> None:
+    """Run the candidate query once and write its rows chunk by chunk."""
     names = columns_of(found)
-    for rows in job.room.stream(found[:limit] if limit else found, names=names, rows=job.conf.CHUNK_ROWS):
+    for rows in job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS):
         if job.is_stopping():
             tally.is_complete = False
             tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
-            break
+            return
         write_events([as_event(step, names, row) for row in rows], step, job, tally)
-    if limit and tally.candidates >= limit:
-        note_waiting(found[limit:] if job.is_dry_run else found, limit, tally)
 
 
 def scope_of(step: Step, job: Job) -> Scope:
@@ -189,7 +209,6 @@ def note_repeated(event: Event, tally: Tally) -> None:
     tally.name("repeated", f"{event.key}/{event.key2}" if event.key2 else str(event.key))
 
 
-Answer = TypeVar("Answer")
 Written = tuple[Sequence[Message], set[tuple[int, int]]]
 
 
@@ -213,14 +232,15 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
         except (DataError, IntegrityError) as again:
             # Not even its control row is accepted, so it stays a candidate; the pass says so and goes on.
             tally.failed += 1
+            tally.refused.append(messages[0].event.key)
             tally.name("failed", f"{messages[0].event.key}: {again}")
 
 
-def repeating(call: Callable[[], Answer], job: Job) -> Answer:
-    """Do one transaction, again when another transaction was in the way, a bounded number of times."""
+def repeating(work: Callable[[], Result], job: Job) -> Result:
+    """Do a transaction's work, again when another transaction was in the way, a bounded number of times."""
     for tried in range(1, CHUNK_TRIES_MAX + 1):
         try:
-            return call()
+            return work()
         except DatabaseError as error:
             if tried == CHUNK_TRIES_MAX or not job.room.is_transient(error):
                 raise
@@ -288,10 +308,12 @@ def task_row(message: Message, control_id: int) -> TaskRow:
 
 def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: Step, job: Job, tally: Tally) -> None:
     """Add one committed transaction to the tally."""
-    known: list[Message] = []
     for message in messages:
         if (message.event.key, message.event.key2) not in new:
-            known.append(message)
+            # Another pass got there first, which is normal. While we hold the lock there is no other pass: then the
+            # candidate query has given the key in two chunks.
+            if job.is_alone:
+                note_repeated(message.event, tally)
             continue
         if job.is_baseline:
             continue
@@ -303,16 +325,6 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
         tally.tasks += bool(message.title)
         if job.is_dry_run and len(tally.listed) < LISTED_MAX:
             tally.listed.append(message)
-    for message in known:
-        # Another pass got there first, which is normal, or the query gave the key in two chunks, which is a fault.
-        if was_prepared_by(message.event, job):
-            note_repeated(message.event, tally)
-
-
-def was_prepared_by(event: Event, job: Job) -> bool:
-    """Whether this very pass has prepared the event already."""
-    mails = MailQueue.objects.using(job.using).of_event(event.kind, event.key, event.key2)
-    return mails.filter(pass_id=job.pass_id).exists()
 
 
 def repair(step: FlaggedStep, job: Job, tally: Tally) -> None:
@@ -361,9 +373,13 @@ def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
     if waiting["count"]:
         tally.is_complete = False
         tally.warnings.append(
-            f"circuit breaker: {limit} prepared, {waiting['count']} wait, "
-            f"the oldest since {waiting['oldest']:%Y-%m-%dT%H:%M:%S%z}"
+            f"circuit breaker: {limit} prepared, {waiting['count']} wait, the oldest since {shown(waiting['oldest'])}"
         )
+
+
+def shown(moment: datetime | None) -> str:
+    """Return a moment for people; events without a time of their own have none."""
+    return f"{moment:%Y-%m-%dT%H:%M:%S%z}" if moment else "an unknown time"
 
 
 def note_oddities(tally: Tally) -> None:

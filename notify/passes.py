@@ -19,6 +19,7 @@ from django.db.transaction import TransactionManagementError
 
 from .backends import room_for
 from .backends.base import LockAnswer
+from .checks import faults_of
 from .conf import conf
 from .errors import LockLost, LockUnusable
 from .ledger import Job, Tally, prepare
@@ -117,6 +118,7 @@ def run_pass(
         is_dry_run=is_dry_run,
         is_baseline=is_baseline,
         guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
+        is_alone=lock is not None,
         is_stopping=is_stopping,
     )
     run = Run(job=job, started=started, started_at=started_at)
@@ -187,7 +189,9 @@ def run_step(run: Run, step: Step) -> bool:
         is_full = job.is_full or job.is_baseline or is_full_due(run, step)
         if not job.is_dry_run:
             open_row(run, step.kind)
-        prepare(step, replace(job, is_full=is_full), tally)
+        tally.errors += faults_of(step)
+        if not tally.errors:
+            prepare(step, replace(job, is_full=is_full), tally)
     except LockLost as error:
         may_go_on = note_lost(run, tally, error)
     except Exception as error:  # a step that fails must not keep the others from running

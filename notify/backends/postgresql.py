@@ -9,6 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import psycopg
+from django.db import DataError, IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from psycopg.pq.abc import PGconn
@@ -22,6 +23,8 @@ LOCK_CLASS, LOCK_OBJECT = 5877668, -1143023510
 
 #: SQLSTATE of: serialization failure, deadlock, lock not available (manual, appendix A).
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
+#: SQLSTATE classes of: PL/pgSQL's RAISE, a view's WITH CHECK OPTION.
+REFUSALS = ("P0", "44")
 
 #: Seconds. How long the probe waits to see whether a pooler lends our server session to a second client.
 PROBE_WAIT_S = 2
@@ -34,7 +37,9 @@ OURS = """
     )
 """
 HOLDER = """
-    SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'local'), a.backend_start
+    SELECT a.pid, a.application_name,
+           CASE WHEN a.backend_start IS NULL THEN 'another role' ELSE coalesce(host(a.client_addr), 'local') END,
+           a.backend_start
     FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.classid::bigint = %s AND l.objid::bigint = %s AND l.objsubid = 2 AND l.granted
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -58,7 +63,7 @@ def check_session(connection: BaseDatabaseWrapper) -> None:
     if is_lent(connection):
         raise LockUnusable(
             "a pooler in transaction mode (PgBouncer, pool_mode=transaction or statement) is between Kwit and "
-            "PostgreSQL: a session lock cannot hold there. Point NOTIFY_DATABASE_URL at the server itself, or at a "
+            "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
             "pool with pool_mode=session."
         )
 
@@ -122,6 +127,9 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
         return LockAnswer(BUSY)
     backend, application, address, since = found
     named = f" ({application})" if application else ""
+    if since is None:
+        # Sessions of other roles show themselves to members of pg_read_all_stats only.
+        return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
     return LockAnswer(
         BUSY, holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}"
     )
@@ -148,6 +156,12 @@ def yield_to_others(connection: BaseDatabaseWrapper) -> None:
 
 def is_transient(error: Exception) -> bool:
     return getattr(error.__cause__, "sqlstate", None) in TRANSIENT
+
+
+def is_refusal(error: Exception) -> bool:
+    # What a trigger raises is none of Django's two classes for faulty data, but P0001 or what its author chose.
+    state = getattr(error.__cause__, "sqlstate", None) or ""
+    return isinstance(error, DataError | IntegrityError) or state.startswith(REFUSALS)
 
 
 def stream(
