@@ -21,6 +21,7 @@ ORDER = {
         "models",
         "backends",
         "steps",
+        "subjects",
         "rendering",
         "checks",
         "ledger",
