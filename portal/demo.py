@@ -27,7 +27,8 @@ def set_up(say: Callable[[str], None]) -> None:
     use_own_file()
     for alias in connections:
         call_command("migrate", database=alias, verbosity=0, interactive=False)
-        say(f"Database {alias}: {connections[alias].vendor}, {connections[alias].settings_dict['NAME']}")
+        database = connections[alias].settings_dict
+        say(f"Database {alias}: {database['ENGINE'].rpartition('.')[2]}, {database['NAME']}")
 
 
 def use_own_file() -> None:
