@@ -37,6 +37,15 @@ class Message:
     problem: str = ""
 
 
+@lru_cache(maxsize=256)
+def supported_language(code: str | None) -> str:
+    """Return the site's language that serves a recipient best; the site's own where it has none like it."""
+    try:
+        return translation.get_supported_language_variant((code or settings.LANGUAGE_CODE).lower())
+    except (LookupError, ValueError):  # ValueError: longer than any language code
+        return str(settings.LANGUAGE_CODE)
+
+
 def make_messages(step: Step, events: Iterable[Event], *, fold_local_part: bool = True) -> Iterator[Message]:
     """Make each event's message; one that cannot be made is ``blocked`` with its reason, the others go on."""
     by_language = sorted(events, key=lambda event: event.language)

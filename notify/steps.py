@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db.models import BigIntegerField, Exists, OuterRef, Q, QuerySet, Value
 
 from .errors import UnknownStep
@@ -86,8 +87,19 @@ class Step:
         raise NotImplementedError(f"{type(self).__qualname__} must say what its events are")
 
     def candidates(self, scope: Scope, *, not_before: datetime | None, using: str | None) -> QuerySet[Any, Any]:
-        """Return the events in scope that have no control row yet, oldest first, as one anti-join."""
+        """
+        Return the events in scope that have no control row yet, oldest first, as one anti-join.
+
+        Raises: ImproperlyConfigured when a key is an aggregate.
+        """
         found = self.events(scope).using(using)
+        for name in ("key", "key2"):
+            # Django would put the aggregate into the HAVING of the sub-select below, which no database understands.
+            if getattr(found.query.annotations.get(name), "contains_aggregate", False):
+                raise ImproperlyConfigured(
+                    f"step {self.kind}: {name} must not be an aggregate; select the one row that is meant, for example "
+                    f"the newest by ~Exists(newer)"
+                )
         if "key2" not in columns_of(found):
             found = found.annotate(key2=Value(0, BigIntegerField()))
         known = Control.objects.using(using).filter(kind=self.kind, key=OuterRef("key"), key2=OuterRef("key2"))

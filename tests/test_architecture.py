@@ -40,6 +40,7 @@ ORDER = {
         "conf",
         "errors",
         "canonical",
+        "verify",
         "plans",
         "querysets",
         "models",
