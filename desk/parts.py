@@ -27,8 +27,9 @@ class Badge:
     icon: str
     tone: str
 
-    def __html__(self) -> str:
-        """Return it as markup; a page has hundreds, and a template for each would take most of the page's time."""
+    @property
+    def html(self) -> SafeString:
+        """It as markup; a page has hundreds, and a template for each would take most of the page's time."""
         return format_html(
             '<span class="kwit-badge kwit-{}"><span aria-hidden="true">{}</span> {}</span>',
             self.tone,
@@ -50,9 +51,10 @@ class Cell:
     #: 0 to 100: the length of a bar beside the number.
     bar: float | None = None
 
-    def __html__(self) -> str:
-        """Return its content as markup; every text is escaped, whatever it says of itself."""
-        inner = self.badge.__html__() if self.badge else ""
+    @property
+    def html(self) -> SafeString:
+        """Its content as markup; every text is escaped, whatever it says of itself."""
+        inner = self.badge.html if self.badge else ""
         if self.at is not None:
             local = timezone.localtime(self.at)
             inner += f'<time datetime="{local.isoformat()}">{local:%Y-%m-%d %H:%M:%S}</time>'
@@ -81,7 +83,7 @@ class Row:
         """The cells as markup."""
         return SafeString(
             "".join(
-                f'<td class="kwit-number">{cell.__html__()}</td>' if cell.is_number else f"<td>{cell.__html__()}</td>"
+                f'<td class="kwit-number">{cell.html}</td>' if cell.is_number else f"<td>{cell.html}</td>"
                 for cell in self.cells
             )
         )
