@@ -158,13 +158,19 @@ def controls(filters: Sequence[Filter], asked: Asked) -> list[dict[str, Any]]:
         {
             "name": one.name,
             "label": one.label,
-            "control": one.control,
+            "control": control_for(one, asked),
             "text": asked.texts.get(one.name, ""),
             "error": asked.errors.get(one.name, ""),
             "options": [(value, word, value == asked.texts.get(one.name)) for value, word in one.options()],
         }
         for one in filters
     ]
+
+
+def control_for(one: Filter, asked: Asked) -> str:
+    """Return the control that can show the answer: a date field would empty a moment that a link has given."""
+    is_shown_as_given = one.name in asked.errors or len(asked.texts.get(one.name, "")) > len("2026-01-31")
+    return "text" if is_shown_as_given and one.control in ("date", "number") else one.control
 
 
 def equals(column: str) -> Callable[[Rows, Any], Rows]:

@@ -189,6 +189,13 @@ def test_a_filter_that_makes_no_sense_says_so_and_lists_nothing(admin_client: Cl
     assert page.context["table"].rows == []
 
 
+def test_a_moment_that_a_link_has_given_stays_in_the_form(admin_client: Client) -> None:
+    page = text_of(admin_client, address(RunLog), since="2026-01-31T08:00:00+00:00")
+
+    assert 'type="text" id="filter-since" name="since" value="2026-01-31T08:00:00+00:00"' in page
+    assert 'type="date" id="filter-until"' in page
+
+
 def test_the_pages_of_the_run_history_show_each_pass_once(admin_client: Client) -> None:
     rows = {str(log(minute=number % 3).pk) for number in range(120)}
 
