@@ -44,7 +44,8 @@ def outcomes() -> Iterable[tuple[str, Text]]:
 
 def with_outcome(rows: Rows, name: str) -> Rows:
     """Return the rows with an outcome."""
-    return rows.filter(outcome=Outcome.ERROR, ms__isnull=True) if name == DIED_NAME else rows.filter(outcome=name)
+    # Ended without a measured duration: said this way, the partial index of such rows is the obvious one.
+    return rows.filter(ms__isnull=True, ended_at__isnull=False) if name == DIED_NAME else rows.filter(outcome=name)
 
 
 @admin.register(RunLog)
