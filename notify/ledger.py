@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from random import Random
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -21,9 +22,8 @@ from .backends import room_for
 from .backends.base import ControlRow, MailRow, Room, TaskRow
 from .conf import Conf
 from .models import MailState
-from .rendering import ENCODER, Message, blocked, make_messages, supported_language
-from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of
-from .texts import clean
+from .rendering import ENCODER, Message, blocked, make_messages
+from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of, event_reader
 
 #: How often a chunk is tried when another transaction was in the way. With the pauses below about three seconds.
 CHUNK_TRIES_MAX = 6
@@ -133,7 +133,8 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
 
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
-    names = columns_of(found)
+    names = sorted(columns_of(found), key=lambda name: name not in RESERVED)
+    as_event = event_reader(step.kind, names)
     stream = job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS)
     # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.
     with closing(cast(Generator[list[tuple[Any, ...]]], stream)) as chunks:
@@ -142,7 +143,7 @@ def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -
                 tally.is_complete = False
                 tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
                 return False
-            write_events([as_event(step, names, row) for row in rows], step, job, tally)
+            write_events([as_event(row) for row in rows], step, job, tally)
     return True
 
 
@@ -165,36 +166,17 @@ def breaker_of(step: Step, job: Job) -> int | None:
     return job.conf.BREAKER if step.breaker is True else step.breaker
 
 
-def as_event(step: Step, names: Sequence[str], row: Sequence[Any]) -> Event:
-    """Make an event of one row of the candidate query."""
-    columns = dict(zip(names, row, strict=True))
-    return Event(
-        kind=step.kind,
-        key=columns["key"],
-        key2=columns["key2"],
-        event_at=columns["event_at"],
-        recipients=columns.get("recipients"),
-        language=supported_language(columns.get("language")),
-        assignee=clean(str(columns.get("assignee") or "")),
-        values={name: value for name, value in columns.items() if name not in RESERVED},
-    )
-
-
 def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) -> None:
     """Write one chunk of events and count what came of it."""
     tally.candidates += len(events)
     unique: dict[tuple[int, int], Event] = {}
     for event in events:
-        if (event.key, event.key2) in unique:
+        if unique.setdefault((event.key, event.key2), event) is not event:
             note_repeated(event, tally)
-        else:
-            unique[event.key, event.key2] = event
     if job.is_baseline:
         messages = [Message(event=event, language="", recipients=()) for event in unique.values()]
     else:
-        place = {pair: number for number, pair in enumerate(unique)}
-        made = make_messages(step, unique.values(), fold_local_part=job.conf.FOLD_LOCAL_PART)
-        messages = sorted(made, key=lambda message: place[message.event.key, message.event.key2])
+        messages = make_messages(step, [*unique.values()], fold_local_part=job.conf.FOLD_LOCAL_PART)
     for part, new in write_isolating(messages, step, job, tally):
         count_written(part, new, step, job, tally)
 
@@ -286,12 +268,18 @@ def mail_row(message: Message, step: Step, control_id: int) -> MailRow:
         control_id=control_id,
         template=step.template or "",
         subject=message.subject,
-        recipients=ENCODER.encode(message.recipients),
+        recipients=json_array(message.recipients),
         language=message.language,
         payload=message.payload,
         state=message.state.value,
         problem=message.problem,
     )
+
+
+@lru_cache(maxsize=20_000)
+def json_array(recipients: tuple[str, ...]) -> str:
+    """Return addresses as JSON text; cached, because a pass meets the same few people again and again."""
+    return ENCODER.encode(recipients)
 
 
 def task_row(message: Message, control_id: int) -> TaskRow:

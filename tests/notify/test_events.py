@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from notify import conf
 from notify.models import Control, MailQueue, Outcome, RunLog, TaskQueue
-from notify.rendering import supported_language
+from notify.steps import supported_language
 from portal.models import Comment, OrderLine
 from tests.factories import NOW, make_comment, make_contact, make_line, make_order
 from tests.notify.samples import Remark, do_pass, later, log_row, mailed, make_comments, noted
