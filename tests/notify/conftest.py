@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from notify import rendering, steps
+from notify import steps, subjects
 from notify.backends import room_for
 from notify.steps import Step
 from tests.racing import race
@@ -26,7 +26,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
     """Return a function that writes a template, ``mail/x.subject.txt`` or ``task/x.title.txt``, for this test."""
     engine = settings.TEMPLATES[0]
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path / "templates", *engine["DIRS"]]}]
-    rendering.cached_template.cache_clear()
+    subjects.cached_template.cache_clear()
 
     def write(name: str, text: str) -> None:
         path = tmp_path / "templates" / "notify" / name
@@ -34,7 +34,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
         path.write_text(text)
 
     yield write
-    rendering.cached_template.cache_clear()
+    subjects.cached_template.cache_clear()
 
 
 @pytest.fixture
