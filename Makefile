@@ -9,7 +9,7 @@ PORT ?= 8000
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
-.PHONY: demo test lint bench messages lock clean
+.PHONY: demo test lint bench messages pictures lock clean
 
 demo: $(VENV)/.base
 	@DEBUG=1 $(BIN)/python manage.py demo --serve $(SERVE) --port $(PORT)
@@ -26,6 +26,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Takes the pictures of the README anew; needs a Chromium (apt-get install chromium).
+pictures: $(VENV)/.dev
+	$(BIN)/python -m tests.browser.pictures
 
 # Brings locale/ up to date with the templates: new texts into each django.po, and django.mo from it.
 messages: $(VENV)/.dev

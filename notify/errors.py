@@ -15,3 +15,7 @@ class LockLost(NotifyError):
 
 class LockUnusable(NotifyError):
     """The database cannot hold a session lock on this connection, for example behind a transaction pooler."""
+
+
+class WrongAddress(NotifyError):
+    """What was given as recipients holds something that is nobody's address."""
