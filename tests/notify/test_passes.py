@@ -206,27 +206,6 @@ def test_the_row_of_a_skipped_pass_is_never_open(other_session_holds_the_lock):
     assert "skipped" in writes[0]
 
 
-@pytest.fixture
-def other_session_holds_the_lock() -> Any:
-    """Hold the pass lock in a session of its own until the returned event is set, at the latest until the test ends."""
-    held, release = threading.Event(), threading.Event()
-
-    def hold(_: int) -> None:
-        room = room_for(connection)
-        answer = room.try_lock(connection)
-        assert answer.is_granted
-        held.set()
-        release.wait(30)
-        room.unlock(connection, answer.token)
-
-    thread = threading.Thread(target=race, args=(1, hold))
-    thread.start()
-    assert held.wait(30)
-    yield release
-    release.set()
-    thread.join(30)
-
-
 def test_a_holder_without_a_row_is_named_as_that(other_session_holds_the_lock):
     report = do_pass()
 
@@ -478,7 +457,7 @@ def test_lines_are_marked_in_batches_after_the_messages_are_committed(configure)
 
     statements = [query["sql"] for query in captured]
     marks = [number for number, sql in enumerate(statements) if sql.startswith('UPDATE "portal_orderline"')]
-    queued = max(number for number, sql in enumerate(statements) if "INTO notify_mail_queue" in sql)
+    queued = max(number for number, sql in enumerate(statements) if "INTO notify_control" in sql)
     committed = next(number for number in range(queued, len(statements)) if statements[number] == "COMMIT")
     assert len([number for number in marks if number > committed]) == 3
     assert OrderLine.objects.filter(handled=False).count() == 0
@@ -604,7 +583,7 @@ def stop_in_the_first_chunk() -> None:
     steps.register(type("Second", (Remark,), {"kind": "second"}))
 
     def send_signal(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if "INTO notify_mail_queue" in sql:
+        if "INTO notify_control" in sql:
             os.kill(os.getpid(), signal.SIGTERM)
         return execute(sql, params, many, context)
 
