@@ -7,7 +7,7 @@ for a control row that this very transaction has made. The unique constraint dec
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from random import Random
@@ -242,12 +242,11 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
         fresh = [message for message in messages if (message.event.key, message.event.key2) in new]
         if not job.is_baseline:
             ids = [new[message.event.key, message.event.key2] for message in fresh]
-            mails = (
-                [mail_row(message, step, pk) for message, pk in zip(fresh, ids, strict=True)] if step.template else []
-            )
+            mails = [row for message, pk in zip(fresh, ids, strict=True) for row in mail_rows(message, step, pk)]
             tasks = [task_row(message, pk) for message, pk in zip(fresh, ids, strict=True) if message.title]
             if mails:
                 room.insert_mails(connection, job.pass_id, mails)
+                room.announce(connection)
             if tasks:
                 room.insert_tasks(connection, job.pass_id, tasks)
         if job.is_dry_run:
@@ -258,6 +257,15 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
 def control_row(message: Message) -> ControlRow:
     """Return the control row of a message."""
     return ControlRow(message.event.key, message.event.key2, message.language, ", ".join(message.recipients))
+
+
+def mail_rows(message: Message, step: Step, control_id: int) -> list[MailRow]:
+    """Return the queue rows of a message: none, one, or for a digest one per recipient, who has a digest of his own."""
+    if not step.template:
+        return []
+    if not step.digest or len(message.recipients) < 2:
+        return [mail_row(message, step, control_id)]
+    return [mail_row(replace(message, recipients=(each,)), step, control_id) for each in message.recipients]
 
 
 def mail_row(message: Message, step: Step, control_id: int) -> MailRow:

@@ -1,7 +1,7 @@
 """Event -> message; the only reader of mail templates."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -9,9 +9,10 @@ from typing import Any
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.template import Context, Template
+from django.template import Context, Template, TemplateDoesNotExist
 from django.template.loader import get_template
 from django.utils import translation
+from django.utils.safestring import mark_safe
 
 from .addresses import Recipients, parse_recipients
 from .models import SUBJECT_UNITS_MAX, MailState
@@ -96,11 +97,69 @@ def render_line(name: str, values: Mapping[str, Any]) -> str:
     return shorten(one_line(template(name).render(Context(dict(values), autoescape=False))), SUBJECT_UNITS_MAX)
 
 
+@dataclass(frozen=True)
+class Body:
+    """The two bodies of a mail; ``html`` is empty for a kind without an HTML template."""
+
+    text: str
+    html: str
+
+
+def render_body(name: str, values: Mapping[str, Any], *, language: str) -> Body:
+    """
+    Render ``notify/mail/<name>.body.txt`` and, where there is one, ``.body.html`` in a language.
+
+    Raises: whatever a template or a value raises.
+    """
+    with translation.override(language or settings.LANGUAGE_CODE):
+        text = template(f"notify/mail/{name}.body.txt").render(Context(dict(values), autoescape=False))
+        found = try_template(f"notify/mail/{name}.body.html")
+        html = found.render(Context(dict(values))) if found else ""
+    return Body(text.strip() + "\n", html.strip() + "\n" if html else "")
+
+
+@dataclass(frozen=True)
+class DigestItem:
+    """One mail inside a digest."""
+
+    subject: str
+    text: str
+    html: str
+
+
+def render_digest(items: Sequence[tuple[str, Body]], *, name: str, language: str) -> tuple[str, Body]:
+    """Render several mails as one; return its subject and bodies. A kind may have digest templates of its own."""
+    own = f"{name}.digest" if try_template(f"notify/mail/{name}.digest.body.txt") else "digest"
+    shown = [DigestItem(subject, body.text, mark_safe(body.html)) for subject, body in items]  # noqa: S308 - rendered
+    values = {"items": shown, "count": len(shown)}
+    with translation.override(language or settings.LANGUAGE_CODE):
+        subject = render_line(f"notify/mail/{own}.subject.txt", values)
+    return subject, render_body(own, values, language=language)
+
+
 @lru_cache(maxsize=256)
 def cached_template(name: str) -> Template:
     """Return a compiled template."""
     compiled: Template = get_template(name).template  # type: ignore[attr-defined]
     return compiled
+
+
+@lru_cache(maxsize=256)
+def is_template(name: str) -> bool:
+    """Whether there is a template of that name."""
+    try:
+        template(name)
+    except TemplateDoesNotExist as error:
+        if error.args[:1] == (name,):
+            return False
+        raise  # it is there, but what it extends or includes is not
+    return True
+
+
+def try_template(name: str) -> Template | None:
+    """Return a compiled template, None when there is none of that name."""
+    known = is_template.__wrapped__(name) if settings.DEBUG else is_template(name)
+    return template(name) if known else None
 
 
 def template(name: str) -> Template:

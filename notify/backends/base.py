@@ -1,5 +1,7 @@
 """
-What a database must be able to do for a pass. Each room is a module with these functions in this order.
+What a database must be able to do for a pass and for delivery.
+
+Each room is a module with these functions in this order.
 
 Raw SQL stands in the rooms only, and only where the ORM cannot say it or not set-based.
 """
@@ -116,3 +118,19 @@ class Room(Protocol):
 
     def insert_tasks(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
         """Insert task rows in one statement."""
+
+    def claim_mails(
+        self, connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+    ) -> list[int]:
+        """
+        Lease up to ``limit`` due mails to a worker, the longest due first; return their ids in that order.
+
+        Due: ``queued``, ``due_at`` not after ``now``, no ``digest_of``, no lease or one that ran out before ``now``.
+        No mail goes to two workers, and no worker waits for another. Transaction: its own, one statement.
+        """
+
+    def announce(self, connection: BaseDatabaseWrapper) -> None:
+        """Wake whoever is in ``wait``, when the open transaction commits; nothing where a database cannot."""
+
+    def wait(self, connection: BaseDatabaseWrapper, seconds: float) -> bool:
+        """Wait until somebody announces, but not longer; return whether somebody did. Never inside a transaction."""

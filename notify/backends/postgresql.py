@@ -21,6 +21,9 @@ LOCK_CLASS, LOCK_OBJECT = 5877668, -1143023510
 #: SQLSTATE of: serialization failure, deadlock, lock not available (manual, appendix A).
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 
+#: What a site's own trigger may notify as well, to have a pass at once: ``NOTIFY kwit``.
+WAKE_CHANNEL = "kwit"
+
 #: Seconds. How long the probe waits to see whether a pooler lends our server session to a second client.
 PROBE_WAIT_S = 2
 
@@ -194,3 +197,38 @@ def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[
             """,
             [pass_id, *columns(rows, len(TaskRow._fields))],
         )
+
+
+def claim_mails(
+    connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+) -> list[int]:
+    with connection.cursor() as cursor:
+        # MATERIALIZED: inside IN (…) the planner may run the locking query again and again, and claim more each time.
+        cursor.execute(
+            """
+            WITH due AS MATERIALIZED (
+                SELECT id, due_at FROM notify_mail_queue
+                WHERE state = 'queued' AND due_at <= %s AND digest_of_id IS NULL
+                  AND (lease_until IS NULL OR lease_until < %s)
+                ORDER BY due_at, id LIMIT %s
+                FOR UPDATE SKIP LOCKED
+            ), claimed AS (
+                UPDATE notify_mail_queue m SET worker = %s, lease_until = %s FROM due WHERE m.id = due.id
+                RETURNING m.id, due.due_at
+            )
+            SELECT id FROM claimed ORDER BY due_at, id
+            """,
+            [now, now, limit, worker, lease_until],
+        )
+        return [pk for (pk,) in cursor.fetchall()]
+
+
+def announce(connection: BaseDatabaseWrapper) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"NOTIFY {WAKE_CHANNEL}")
+
+
+def wait(connection: BaseDatabaseWrapper, seconds: float) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"LISTEN {WAKE_CHANNEL}")
+    return any(True for _ in connection.connection.notifies(timeout=seconds, stop_after=1))

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import IO, Any, cast
 from uuid import UUID
 
 import portalocker
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
@@ -170,3 +171,34 @@ def insert_rows(
             f"SELECT %s, {elements(row)} FROM json_each(%s)",
             [pass_id.hex, json.dumps(rows, ensure_ascii=False)],
         )
+
+
+def claim_mails(
+    connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+) -> list[int]:
+    at, until = (connection.ops.adapt_datetimefield_value(moment) for moment in (now, lease_until))
+    # IMMEDIATE: there is one writer at a time, so what the sub-select sees is what the UPDATE changes.
+    with transaction.atomic(using=connection.alias, durable=True), connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+            WHERE id IN (
+                SELECT id FROM notify_mail_queue
+                WHERE state = 'queued' AND due_at <= %s AND digest_of_id IS NULL
+                  AND (lease_until IS NULL OR lease_until < %s)
+                ORDER BY due_at, id LIMIT %s
+            )
+            RETURNING due_at, id
+            """,
+            [worker, until, at, at, limit],
+        )
+        return [pk for _, pk in sorted(cursor.fetchall())]
+
+
+def announce(connection: BaseDatabaseWrapper) -> None:
+    """Nobody listens: SQLite has no such thing, so ``wait`` only waits."""
+
+
+def wait(connection: BaseDatabaseWrapper, seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
