@@ -108,7 +108,7 @@ def conclude(settlement: Settlement, *, conf: Conf, now: datetime, random: Rando
     if settlement.values:
         return settlement
     mail, outcomes = settlement.mail, {name: AttemptOutcome(outcome) for name, outcome in settlement.final.items()}
-    attempts = mail.attempts + any(each.part >= 0 and not each.result.is_free for each in settlement.tries)
+    attempts = mail.attempts + any(each.part >= 0 for each in settlement.tries)
     is_resending = conf.ON_UNCERTAIN == "resend" and attempts < conf.ATTEMPTS_MAX
     open_, free = 0, True
     for each in settlement.tries:
@@ -119,7 +119,7 @@ def conclude(settlement: Settlement, *, conf: Conf, now: datetime, random: Rando
             outcomes.pop(each.result.recipient, None)
         else:
             outcomes[each.result.recipient] = outcome
-    settlement.values = {"attempts": attempts}
+    settlement.values = {"attempts": mail.attempts if open_ and free else attempts}
     if open_ and (free or attempts < conf.ATTEMPTS_MAX):
         settlement.values["state"] = MailState.QUEUED
         if not free:
