@@ -274,7 +274,7 @@ def settle(settlement: Settlement, *, using: str, worker: str) -> None:
     mails, values = MailQueue.objects.using(using), settlement.values
     if not values:
         return
-    mails.try_settle(settlement.mail.pk, worker=worker, **values)
+    mails.try_settle(settlement.mail.pk, by=worker, **values)
     if settlement.followers:
         shared = {name: values[name] for name in ("state", "sent_at", "problem", "attempts") if name in values}
         mails.filter(digest_of=settlement.mail.pk).update(**shared)

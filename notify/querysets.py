@@ -72,13 +72,13 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
         free = self.free_for(worker, now).filter(pk__in=pks, state="queued", digest_of__isnull=True)
         return free.update(digest_of=digest_of, worker="", lease_until=None) == len(pks)
 
-    def try_settle(self, pk: int, *, worker: str, **values: Any) -> bool:
+    def try_settle(self, pk: int, *, by: str, **values: Any) -> bool:
         """
-        Write what came of a mail; return False when somebody else has it.
+        Write what a worker says came of a mail; return False when somebody else has it.
 
         ``uncertain`` is one of the states it may be in: the lease ran out, but now we do know.
         """
-        mine = self.filter(pk=pk, worker=worker, state__in=("queued", "sending", "uncertain"))
+        mine = self.filter(pk=pk, worker=by, state__in=("queued", "sending", "uncertain"))
         return mine.update(**{"worker": "", "lease_until": None, "flight": None, **values}) == 1
 
 
