@@ -81,6 +81,8 @@ class Conf:
     QUIET_HOURS: tuple[time, time] | None = None
     #: Who delivers: this site itself when empty, else ``celery``, ``tasks`` (Django's), or the dotted path of a sink.
     SINK: str = ""
+    #: How long a sink's engine may take before its mails are handed over again.
+    HANDOVER_LEASE: timedelta = timedelta(minutes=15)
 
     def __post_init__(self) -> None:
         """Refuse a value of the wrong type or below 1, naming the setting."""

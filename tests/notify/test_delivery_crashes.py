@@ -101,9 +101,9 @@ def test_m14_a_worker_killed_while_the_server_has_the_message_leaves_that_mail_u
 
 def test_a_crash_in_the_second_part_of_a_long_list_leaves_only_that_part_in_doubt(settings):
     settings.NOTIFY = {"RECIPIENTS_MAX": 2}
-    mail = make_mail(to=tuple(f"u{number}@example.org" for number in range(5)), state="sending")
-    lost = timezone.now() - timedelta(seconds=1)
-    MailQueue.objects.filter(pk=mail.pk).update(worker="dead", flight=1, lease_until=lost, message_text="text")
+    mail = make_mail(to=tuple(f"u{number}@example.org" for number in range(5)))
+    lost = {"worker": "dead", "flight": 1, "lease_until": timezone.now() - timedelta(seconds=1)}
+    MailQueue.objects.filter(pk=mail.pk).update(state="sending", message_text="text", **lost)
     Attempt.objects.bulk_create(
         Attempt(mail=mail, number=1, part=0, recipient=f"u{number}@example.org", outcome="sent", is_overruled=False)
         for number in range(2)

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from ...delivery import deliver_due
 from ...errors import NotifyError
+from ...handover import send_due
 from ...reports import delivery_json, delivery_text
 
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         stopping = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         try:
-            report = deliver_due(using=database, limit=limit, is_stopping=stopping.is_set)
+            report = send_due(using=database, limit=limit, is_stopping=stopping.is_set)
         except NotifyError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps(delivery_json(report)) if is_json else delivery_text(report))
