@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from email.utils import getaddresses
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +17,16 @@ SHOWN_CHARS_MAX = 80
 
 #: An address that needs no parser: no blank, quote, comment, bracket, comma or semicolon.
 PLAIN = re.compile(r"[^\s\"(),:;<>@\\\[\]]+@[^\s\"(),:;<>@\\\[\]]+", re.ASCII)
+
+#: One mailbox up to its separator: ``"any, name" <a@example.org>``, ``Any Name <a@example.org>`` or the bare address.
+#: Not email.utils: its strict parser came with a security release in the middle of Python 3.11, and its loose one makes
+#: addresses of what is none (CVE-2023-27043).
+MAILBOX = re.compile(
+    r"(?:(?:\"(?:[^\"\\]|\\.)*\"\s*|[^\"<>(),;:@\\]*)<(?P<angle>PLAIN)>|(?P<bare>PLAIN))\s*(?:[,;]|\Z)".replace(
+        "PLAIN", PLAIN.pattern
+    ),
+    re.ASCII | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,24 @@ def split(text: str) -> Iterator[str]:
         yield stripped
         return
     if any(character in text for character in '"<('):
-        # Display names may hold anything; what the parser cannot read stays as it is, to be named as bad.
-        parsed = [address for _, address in getaddresses([text.replace(";", ",")], strict=True)]
-        yield from parsed if all(parsed) and parsed else [stripped]
+        yield from split_named(stripped)
         return
     yield from filter(None, (part.strip() for part in re.split(r"[;,]", text)))
+
+
+def split_named(text: str) -> Iterator[str]:
+    """Yield the addresses of a text with display names, or all of it, to be named as bad, when it cannot be read."""
+    found, place = [], 0
+    while place < len(text):
+        match = MAILBOX.match(text, place)
+        if match is None:
+            yield text
+            return
+        found.append(match["angle"] or match["bare"])
+        place = match.end()
+        while place < len(text) and (text[place].isspace() or text[place] in ",;"):
+            place += 1
+    yield from found
 
 
 def is_address(text: str) -> bool:

@@ -1,1 +1,73 @@
 """Fixtures for every test."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.backends.base.operations import BaseDatabaseOperations
+
+from receipts.backends import get_room
+from receipts.models import Change
+
+#: A trigger that refuses each row whose column has a value: what to do, what to undo.
+TRIGGERS = {
+    "sqlite": (
+        "CREATE TRIGGER kwit_refuses BEFORE INSERT ON {table} WHEN NEW.{column} = '{value}' "
+        "BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END",
+        "DROP TRIGGER kwit_refuses",
+    ),
+    "postgresql": (
+        "CREATE FUNCTION kwit_refuses() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'refused by a trigger'; END $$; "
+        "CREATE TRIGGER kwit_refuses BEFORE INSERT ON {table} FOR EACH ROW "
+        "WHEN (NEW.{column}::text = '{value}') EXECUTE FUNCTION kwit_refuses()",
+        "DROP FUNCTION kwit_refuses() CASCADE",
+    ),
+}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def flush_may_empty_receipts() -> Iterator[None]:
+    """
+    Let the flush after a test that commits empty the append-only tables, which refuse it like any other DELETE.
+
+    The guard is put back in the same transaction, so that every test finds it.
+    """
+    plain = BaseDatabaseOperations.execute_sql_flush
+
+    def execute_sql_flush(self: Any, sql_list: list[str]) -> None:
+        connection = self.connection
+        if not any(Change._meta.db_table in sql for sql in sql_list):
+            return plain(self, sql_list)
+        room = get_room(connection)
+        with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+            for statement in room.unguard(connection):
+                cursor.execute(statement)
+            plain(self, sql_list)
+            for statement in room.guard(connection):
+                cursor.execute(statement)
+
+    BaseDatabaseOperations.execute_sql_flush = execute_sql_flush
+    yield
+    BaseDatabaseOperations.execute_sql_flush = plain
+
+
+@pytest.fixture
+def refusing_trigger(transactional_db: None) -> Iterator[Callable[[str, str, object], None]]:
+    """Return a function that makes a table refuse the rows whose column has this value, until the test ends."""
+    create, drop = TRIGGERS[connection.vendor]
+    with ExitStack() as undo:
+
+        def refuse(table: str, column: str, value: object) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(create.format(table=table, column=column, value=value))
+            undo.callback(execute, drop)
+
+        yield refuse
+
+
+def execute(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)

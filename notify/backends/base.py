@@ -20,7 +20,8 @@ GRANTED = 0
 BUSY = -1
 
 #: What a pass waits for another session's row lock before it gives way and repeats its chunk; whole milliseconds.
-ROW_LOCK_WAIT_MS = 2000
+#: Below PostgreSQL's deadlock_timeout (1 s), so that in a deadlock the pass gives way before the other is chosen.
+ROW_LOCK_WAIT_MS = 500
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,9 @@ class Room(Protocol):
 
     def is_transient(self, error: Exception) -> bool:
         """Whether the same statements may well succeed when repeated: deadlock, serialization, lock wait."""
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether the database refused a row for what is in it (a rule, a trigger): another row may well do."""
 
     def stream(
         self, queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
