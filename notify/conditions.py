@@ -66,6 +66,12 @@ def sentence(condition: Any, is_now: str = "") -> str:
         return f"there must be no {model_name(condition.expression)} like the one there is"
     if isinstance(condition, Exists):
         return f"there must be a matching {model_name(condition)}"
+    if (
+        isinstance(condition, Lookup)
+        and isinstance(condition.lhs, Exists | NegatedExpression)
+        and condition.rhs is True
+    ):
+        return sentence(condition.lhs)
     if isinstance(condition, WhereNode):
         inner = f" {condition.connector.lower()} ".join(pieces(condition))
         return f"not ({inner})" if condition.negated else inner
@@ -96,5 +102,7 @@ def shown(value: Any) -> str:
     """Return a value for a person."""
     if value is None:
         return "empty"
-    text = f"{value:%Y-%m-%dT%H:%M:%S%z}" if isinstance(value, datetime) else repr(value)
+    # A member of an enumeration is shown as what is stored.
+    plain = str(value) if isinstance(value, str) else value
+    text = f"{plain:%Y-%m-%dT%H:%M:%S%z}" if isinstance(plain, datetime) else repr(plain)
     return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"

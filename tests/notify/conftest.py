@@ -23,6 +23,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
     engine = settings.TEMPLATES[0]
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path / "templates", *engine["DIRS"]]}]
     rendering.cached_template.cache_clear()
+    rendering.is_template.cache_clear()
 
     def write(name: str, text: str) -> None:
         path = tmp_path / "templates" / "notify" / name
@@ -31,6 +32,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
 
     yield write
     rendering.cached_template.cache_clear()
+    rendering.is_template.cache_clear()
 
 
 @pytest.fixture

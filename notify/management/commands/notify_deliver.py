@@ -1,9 +1,7 @@
 """Send what is due, once."""
 
 import json
-import signal
 import sys
-import threading
 from argparse import ArgumentParser
 from typing import Any
 
@@ -12,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from ...errors import NotifyError
 from ...handover import send_due
 from ...reports import delivery_json, delivery_text
+from ...stopping import stopping_on_sigterm
 
 
 class Command(BaseCommand):
@@ -27,11 +26,11 @@ class Command(BaseCommand):
 
     def handle(self, *, database: str | None, is_json: bool, limit: int | None, **options: Any) -> None:
         """Deliver; SIGTERM lets it finish the mail in hand."""
-        stopping = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         try:
-            report = send_due(using=database, limit=limit, is_stopping=stopping.is_set)
+            with stopping_on_sigterm() as is_stopping:
+                report = send_due(using=database, limit=limit, is_stopping=is_stopping)
         except NotifyError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps(delivery_json(report)) if is_json else delivery_text(report))
-        sys.exit(1 if report.error else 0)
+        if report.error:
+            sys.exit(1)

@@ -1,14 +1,13 @@
 """Pass and delivery in a loop."""
 
 import json
-import signal
-import threading
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from ...reports import as_json, delivery_json
+from ...stopping import stopping_on_sigterm
 from ...working import RoundReport, work
 
 
@@ -25,16 +24,14 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object a round")
 
     def handle(self, *, every: float, rounds: int | None, database: str | None, is_json: bool, **options: Any) -> None:
-        """Work until told to stop; SIGTERM and SIGINT let it finish the mail or the chunk in hand."""
-        stopping = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopping.set())
+        """Work until told to stop; SIGTERM lets it finish the mail or the chunk in hand."""
 
         def tell(report: RoundReport) -> None:
             self.stdout.write(json.dumps(round_json(report)) if is_json else round_text(report))
             self.stdout.flush()
 
-        work(every_s=every, using=database, rounds_max=rounds, is_stopping=stopping.is_set, tell=tell)
+        with stopping_on_sigterm() as is_stopping:
+            work(every_s=every, using=database, rounds_max=rounds, is_stopping=is_stopping, tell=tell)
 
 
 def round_json(report: RoundReport) -> dict[str, Any]:
