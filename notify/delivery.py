@@ -26,7 +26,7 @@ from .conf import Conf, conf
 from .errors import ChannelDown, ClaimLost
 from .flights import Flight, Ground, plan_flights
 from .letters import key_of, recipients_of, split_parts
-from .models import Attempt, AttemptOutcome, MailQueue, MailState
+from .models import Attempt, AttemptOutcome, MailQueue, MailState, Suppression
 from .outcomes import DeliveryReport, Settlement, as_attempts, conclude, gone_mailboxes, record_unexpected
 from .suppressions import suppress
 from .transports.base import Reply, Result, Transport
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 #: How often a short transaction is tried when another one was in the way, and the pause in between.
 TRIES_MAX = 5
 PAUSE_S = 0.05
+#: Below the 2,100 parameters of SQL Server.
+ADDRESSES_PER_QUERY = 1000
 
 
 @dataclass(kw_only=True)
@@ -54,6 +56,8 @@ class Round:
     pending: list[Settlement] = field(default_factory=list)
     #: Ids of mails that went as part of a digest in this run.
     taken: set[int] = field(default_factory=set)
+    #: Which addresses of the claimed mails are suppressed; asked once per claim.
+    suppressed: frozenset[str] = frozenset()
     #: How often the channel has failed in a row, until a mail gets through.
     failures: int = 0
     _read: tuple[datetime, float] | None = None
@@ -75,7 +79,7 @@ class Round:
     @property
     def ground(self) -> Ground:
         """What planning a mail has to know."""
-        return Ground(using=self.using, conf=self.conf, now=self.now(), worker=self.worker)
+        return Ground(using=self.using, conf=self.conf, now=self.now(), worker=self.worker, suppressed=self.suppressed)
 
 
 def make_worker() -> str:
@@ -165,6 +169,7 @@ def deliver_batch(run: Round, ids: Sequence[int]) -> bool:
     mails = MailQueue.objects.using(run.using).filter(pk__in=ids, worker=run.worker).select_related("control")
     place = {pk: number for number, pk in enumerate(ids)}
     found = sorted(mails, key=lambda mail: place[mail.pk])
+    run.suppressed = suppressed_among(found, run)
     final = final_outcomes(found, conf=run.conf, using=run.using)
     for mail in found:
         if run.is_stopping():
@@ -179,6 +184,15 @@ def deliver_batch(run: Round, ids: Sequence[int]) -> bool:
             pause(run, error)
             return False
     return True
+
+
+def suppressed_among(mails: Iterable[MailQueue], run: Round) -> frozenset[str]:
+    """Return which addresses of these mails are on the suppression list now."""
+    asked = sorted({key_of(a, run.conf) for mail in mails for a in recipients_of(mail, run.conf).good})
+    rows, found = Suppression.objects.using(run.using), set[str]()
+    for start in range(0, len(asked), ADDRESSES_PER_QUERY):
+        found |= rows.among(asked[start : start + ADDRESSES_PER_QUERY])
+    return frozenset(found)
 
 
 def final_outcomes(mails: Iterable[MailQueue], *, conf: Conf, using: str) -> dict[int, dict[str, str]]:
@@ -269,32 +283,32 @@ def write(run: Round, flight: Flight | None) -> bool:
 
 def settle(settlement: Settlement, *, using: str, worker: str) -> None:
     """Write one mail's attempts and state. Transaction: the caller's."""
+    connection, values = connections[using], settlement.values
+    room = room_for(connection)
     if attempts := list(as_attempts(settlement, worker=worker)):
-        Attempt.objects.using(using).bulk_create(attempts)
-    mails, values = MailQueue.objects.using(using), settlement.values
+        room.insert_attempts(connection, attempts)
     if not values:
         return
-    mails.try_settle(settlement.mail.pk, by=worker, **values)
+    # Lost when somebody else has it by now: a person, or a worker after our lease. The attempts stay true.
+    room.try_settle_mail(connection, settlement.mail.pk, worker=worker, values=values)
     if settlement.followers:
+        mails = MailQueue.objects.using(using)
         shared = {name: values[name] for name in ("state", "sent_at", "problem", "attempts") if name in values}
         mails.filter(digest_of=settlement.mail.pk).update(**shared)
 
 
 def begin(flight: Flight, run: Round) -> bool:
     """Mark a mail as on the wire, with what is about to be sent; return False when it is not ours any more."""
-    mails, now, pk = MailQueue.objects.using(run.using), run.now(), flight.mail.pk
+    connection, now, pk = connections[run.using], run.now(), flight.mail.pk
+    values = {"lease_until": now + run.conf.LEASE, "flight": flight.part, **flight.values}
+    if not flight.taken:
+        return room_for(connection).try_begin_mail(connection, pk, worker=run.worker, now=now, values=values)
     try:
-        with transaction.atomic(using=run.using, savepoint=bool(flight.taken)):
-            if flight.taken and not mails.try_take(flight.taken, worker=run.worker, now=now, digest_of=pk):
+        with transaction.atomic(using=run.using):
+            mails = MailQueue.objects.using(run.using)
+            if not mails.try_take(flight.taken, worker=run.worker, now=now, digest_of=pk):
                 raise ClaimLost("another worker has one of the digest's mails")
-            return mails.try_begin(
-                pk,
-                worker=run.worker,
-                now=now,
-                lease_until=now + run.conf.LEASE,
-                flight=flight.part,
-                **flight.values,
-            )
+            return room_for(connection).try_begin_mail(connection, pk, worker=run.worker, now=now, values=values)
     except ClaimLost:
         return False
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .conf import Conf
 from .letters import key_of, make_letter, recipients_of, render_mail, render_together, split_parts
-from .models import AttemptOutcome, HeldFor, MailQueue, MailState, Suppression
+from .models import AttemptOutcome, HeldFor, MailQueue, MailState
 from .outcomes import Settlement
 from .rendering import NO_RECIPIENT, Body
 from .schedule import digest_window, quiet_until
@@ -42,6 +42,8 @@ class Ground:
     conf: Conf
     now: datetime
     worker: str
+    #: Which of the batch's addresses are on the suppression list, in lower case.
+    suppressed: frozenset[str] = frozenset()
 
 
 def plan_flights(mail: MailQueue, settlement: Settlement, ground: Ground) -> Iterator[Flight]:
@@ -117,8 +119,7 @@ def choose(
         settlement.block(mail.problem or "; ".join([NO_RECIPIENT, *(f"not an address: {bad}" for bad in given.bad)]))
         return []
     open_ = {address: key_of(address, conf) for address in given.good if key_of(address, conf) not in known}
-    suppressed = Suppression.objects.using(ground.using).among(open_.values())
-    refused = [a for a, key in open_.items() if key.lower() in suppressed]
+    refused = [a for a, key in open_.items() if key.lower() in ground.suppressed]
     said_no = Reply(text="the address is on the suppression list")
     settlement.add(UNSENT, [*nobody, *(Result(a, AttemptOutcome.SUPPRESSED, said_no) for a in refused)], at=ground.now)
     parts = []

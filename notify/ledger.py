@@ -7,7 +7,7 @@ for a control row that this very transaction has made. The unique constraint dec
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from random import Random
@@ -20,10 +20,11 @@ from django.db.models import Count, Min, QuerySet
 from django.utils import translation
 
 from .backends import room_for
-from .backends.base import ControlRow, MailRow, Room, TaskRow
+from .backends.base import Room
 from .conf import Conf
 from .models import MailState
-from .rendering import ENCODER, Message, blocked, make_messages
+from .rendering import Message, blocked, make_messages
+from .rows import control_row, mail_count, mail_rows, task_row
 from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of
 
 #: How often a chunk is tried when another transaction was in the way. With the pauses below about three seconds.
@@ -275,45 +276,6 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
     return set(new)
 
 
-def control_row(message: Message) -> ControlRow:
-    """Return the control row of a message."""
-    return ControlRow(message.event.key, message.event.key2, message.language, ", ".join(message.recipients))
-
-
-def mail_rows(message: Message, step: Step, control_id: int) -> list[MailRow]:
-    """Return the queue rows of a message: none, one, or for a digest one per recipient, who has a digest of his own."""
-    if not step.template:
-        return []
-    if not step.digest or len(message.recipients) < 2:
-        return [mail_row(message, step, control_id)]
-    return [mail_row(replace(message, recipients=(each,)), step, control_id) for each in message.recipients]
-
-
-def mail_row(message: Message, step: Step, control_id: int) -> MailRow:
-    """Return the queue row of a message."""
-    return MailRow(
-        control_id=control_id,
-        template=step.template or "",
-        subject=message.subject,
-        recipients=ENCODER.encode(message.recipients),
-        language=message.language,
-        payload=message.payload,
-        state=message.state.value,
-        problem=message.problem,
-    )
-
-
-def task_row(message: Message, control_id: int) -> TaskRow:
-    """Return the task row of a message."""
-    return TaskRow(
-        control_id=control_id,
-        title=message.title,
-        assignee=message.event.assignee,
-        language=message.language,
-        payload=message.payload,
-    )
-
-
 def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: Step, job: Job, tally: Tally) -> None:
     """Add one committed transaction to the tally."""
     for message in messages:
@@ -328,8 +290,8 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
         if message.state == MailState.BLOCKED:
             tally.blocked += 1
             tally.name("blocked", f"{message.event.key} ({message.problem})")
-        elif step.template:
-            tally.mails += 1
+        else:
+            tally.mails += mail_count(message, step)
         tally.tasks += bool(message.title)
         if job.is_dry_run and len(tally.listed) < LISTED_MAX:
             tally.listed.append(message)

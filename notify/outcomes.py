@@ -6,8 +6,9 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+from .backends.base import AttemptRow
 from .conf import Conf
-from .models import ADDRESS_LENGTH_MAX, ERROR_CHARS_MAX, Attempt, AttemptOutcome, HeldFor, MailQueue, MailState
+from .models import ADDRESS_LENGTH_MAX, ERROR_CHARS_MAX, AttemptOutcome, HeldFor, MailQueue, MailState
 from .rendering import NO_RECIPIENT, PROBLEM_CHARS_MAX
 from .schedule import retry_at
 from .texts import one_line, shorten, stored
@@ -156,23 +157,22 @@ def record_unexpected(settlement: Settlement, error: Exception, trace: str, *, a
     settlement.add(part, [Result(address, AttemptOutcome.UNCERTAIN, reply) for address in addressed], at=at)
 
 
-def as_attempts(settlement: Settlement, *, worker: str) -> Iterator[Attempt]:
+def as_attempts(settlement: Settlement, *, worker: str) -> Iterator[AttemptRow]:
     """Yield the rows for what has not been written yet."""
     for each in settlement.tries[settlement.written :]:
         reply = each.result.reply
-        yield Attempt(
+        yield AttemptRow(
             mail_id=settlement.mail.pk,
             number=settlement.mail.attempts + 1,
             part=max(each.part, 0),
             recipient=each.result.recipient[:ADDRESS_LENGTH_MAX],
-            outcome=each.result.outcome,
+            outcome=each.result.outcome.value,
             code=reply.code,
             enhanced=reply.enhanced,
             text=stored(reply.text, ERROR_CHARS_MAX),
             at=each.at,
             worker=worker,
             channel=settlement.channel,
-            is_overruled=False,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.db import models
@@ -62,24 +62,10 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
         free = models.Q(lease_until__isnull=True) | models.Q(lease_until__lt=now) | models.Q(worker=worker)
         return self.filter(free)
 
-    def try_begin(self, pk: int, *, worker: str, now: datetime, **values: Any) -> bool:
-        """Mark a mail as on the wire; return False when the claim was lost: its lease ran out, or a person held it."""
-        mine = self.filter(pk=pk, worker=worker, lease_until__gt=now, state__in=("queued", "sending"))
-        return mine.filter(digest_of__isnull=True).update(state="sending", **values) == 1
-
     def try_take(self, pks: Collection[int], *, worker: str, now: datetime, digest_of: int) -> bool:
         """Take mails along in a digest; return False when another worker has got one of them in the meantime."""
         free = self.free_for(worker, now).filter(pk__in=pks, state="queued", digest_of__isnull=True)
         return free.update(digest_of=digest_of, worker="", lease_until=None) == len(pks)
-
-    def try_settle(self, pk: int, *, by: str, **values: Any) -> bool:
-        """
-        Write what a worker says came of a mail; return False when somebody else has it.
-
-        ``uncertain`` is one of the states it may be in: the lease ran out, but now we do know.
-        """
-        mine = self.filter(pk=pk, worker=by, state__in=("queued", "sending", "uncertain"))
-        return mine.update(**{"worker": "", "lease_until": None, "flight": None, **values}) == 1
 
 
 class TaskQueueQuerySet(models.QuerySet["TaskQueue"]):

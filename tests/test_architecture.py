@@ -23,6 +23,7 @@ ORDER = {
         "steps",
         "rendering",
         "checks",
+        "rows",
         "ledger",
         "locks",
         "passes",

@@ -75,6 +75,22 @@ class TaskRow(NamedTuple):
     payload: str
 
 
+class AttemptRow(NamedTuple):
+    """What a new row of the attempts gets from us."""
+
+    mail_id: int
+    number: int
+    part: int
+    recipient: str
+    outcome: str
+    code: int | None
+    enhanced: str
+    text: str
+    at: datetime
+    worker: str
+    channel: str
+
+
 class Room(Protocol):
     """One database's way of doing it."""
 
@@ -131,6 +147,28 @@ class Room(Protocol):
 
         Due: ``queued``, ``due_at`` not after ``now``, no ``digest_of``, no lease or one that ran out before ``now``.
         No mail goes to two workers, and no worker waits for another. Transaction: its own, one statement.
+        """
+
+    def insert_attempts(self, connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+        """Insert what became of one mail's recipients. Transaction: the caller's."""
+
+    def try_begin_mail(
+        self, connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+    ) -> bool:
+        """
+        Mark a claimed mail as on the wire; return False when the claim was lost.
+
+        Lost: the lease ran out before ``now``, a person held it, or a digest took it along. Transaction: the caller's.
+        """
+
+    def try_settle_mail(
+        self, connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]
+    ) -> bool:
+        """
+        Write what a worker says came of a mail and end its claim; return False when somebody else has it.
+
+        ``uncertain`` is one of the states it may be in: the lease ran out, but now we do know. ``values`` may keep the
+        worker's name. Transaction: the caller's.
         """
 
     def announce(self, connection: BaseDatabaseWrapper) -> None:

@@ -16,6 +16,9 @@ from psycopg.pq.abc import PGconn
 
 from ..errors import LockUnusable
 from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, ControlRow, LockAnswer, MailRow, TaskRow
+from .generic import insert_attempts as insert_attempts
+from .generic import try_begin_mail as try_begin_mail
+from .generic import try_settle_mail as try_settle_mail
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
 #: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.

@@ -18,6 +18,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, TaskRow
+from .generic import insert_attempts as insert_attempts
+from .generic import try_begin_mail as try_begin_mail
+from .generic import try_settle_mail as try_settle_mail
 
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
