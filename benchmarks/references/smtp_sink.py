@@ -1,4 +1,4 @@
-"""An SMTP server that takes everything and keeps nothing; prints its port. ``python -m benchmarks.references.smtp_sink``."""
+"""An SMTP server that takes everything and keeps nothing; prints its port."""
 
 import asyncio
 from typing import Any
