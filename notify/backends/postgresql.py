@@ -15,10 +15,8 @@ from django.db.models import QuerySet
 from psycopg.pq.abc import PGconn
 
 from ..errors import LockUnusable
-from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, ControlRow, LockAnswer, MailRow, TaskRow
-from .generic import insert_attempts as insert_attempts
-from .generic import try_begin_mail as try_begin_mail
-from .generic import try_settle_mail as try_settle_mail
+from . import generic
+from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
 #: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.
@@ -255,6 +253,20 @@ def claim_mails(
             [now, now, limit, worker, lease_until],
         )
         return [pk for (pk,) in cursor.fetchall()]
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+    generic.insert_attempts(connection, rows)
+
+
+def try_begin_mail(
+    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+) -> bool:
+    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+
+
+def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
+    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
 
 
 def announce(connection: BaseDatabaseWrapper) -> None:

@@ -17,10 +17,8 @@ from django.db import DataError, IntegrityError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
-from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, TaskRow
-from .generic import insert_attempts as insert_attempts
-from .generic import try_begin_mail as try_begin_mail
-from .generic import try_settle_mail as try_settle_mail
+from . import generic
+from .base import BUSY, GRANTED, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
@@ -207,6 +205,20 @@ def claim_mails(
             [worker, until, at, at, limit],
         )
         return [pk for _, pk in sorted(cursor.fetchall())]
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+    generic.insert_attempts(connection, rows)
+
+
+def try_begin_mail(
+    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+) -> bool:
+    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+
+
+def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
+    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
 
 
 def announce(connection: BaseDatabaseWrapper) -> None:
