@@ -57,6 +57,7 @@ class Server:
     datas: int = 0
     resets: int = 0
     password: str = ""
+    extensions: tuple[str, ...] = ()
 
     def transport(self, **options: Any) -> SmtpTransport:
         """Return a transport that leads here."""
@@ -74,6 +75,12 @@ class Server:
         if answer == STALL:
             await asyncio.sleep(600)
         return "blah blah" if answer == NONSENSE else answer
+
+    async def handle_EHLO(
+        self, protocol: SMTP, session: Any, envelope: Any, hostname: str, responses: list[str]
+    ) -> list[str]:
+        session.host_name = hostname
+        return [responses[0], *(f"250-{name}" for name in self.extensions), *responses[1:]]
 
     async def handle_MAIL(self, protocol: SMTP, session: Any, envelope: Any, address: str, options: Any) -> str:
         self.mails += 1
@@ -115,9 +122,9 @@ class Protocol(SMTP):
 
 
 @contextlib.contextmanager
-def smtp_server(**options: Any) -> Iterator[Server]:
+def smtp_server(*, extensions: tuple[str, ...] = ("PIPELINING",), **options: Any) -> Iterator[Server]:
     """Run a server in a thread for the time of a ``with``."""
-    loop, server = asyncio.new_event_loop(), Server()
+    loop, server = asyncio.new_event_loop(), Server(extensions=extensions)
 
     def check(*arguments: Any) -> AuthResult:
         data = arguments[-1]

@@ -86,7 +86,7 @@ ORDER = {
         "migrations",
     ],
 }
-#: Inside ``backends``: the Protocol, what the rooms share, then the rooms, which do not know each other, then the finder (``__init__``).
+#: Inside ``backends``: the Protocol, what the rooms share, the rooms, which do not know each other, the finder.
 ROOM_ORDER = {"base": 0, "generic": 1, "sqlite": 2, "postgresql": 2, "microsoft": 2, "__init__": 3}
 #: Which apps an app may import.
 KNOWN_APPS = {"notify": set(), "receipts": set(), "portal": {"notify", "receipts"}, "config": set()}

@@ -26,6 +26,8 @@ from .replies import CONFUSED_CODES, SIZE_CODES, is_channel_trouble, parse_reply
 #: final one; a lease must outlast it, and a server that takes longer is as good as stalled.
 TIMEOUT_S = 60.0
 START_MAIL = 354
+#: Stands for the answer to a command that was not sent.
+UNSAID = Reply()
 #: A line of one dot ends the message, so a dot that begins a line is doubled (RFC 5321 section 4.5.2).
 LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)
 
@@ -144,25 +146,80 @@ class SmtpTransport:
     def converse(self, letter: Letter, message: bytes, give_up_at: float) -> list[Result]:
         """Run one SMTP transaction. Raises: Dropped and Closing, before anything was sent; ChannelDown."""
         self.open()
-        reply = self.ask("MAIL", f"MAIL FROM:<{envelope_address(letter.sender)}>{self.mail_options(message)}")
-        if verdict(reply) != AttemptOutcome.SENT:
-            return self.sender_refused(letter, reply)
+        if time.monotonic() > give_up_at:
+            self.close()
+            late = Reply(text="not sent: too much of the lease had gone by before it was begun")
+            return results(letter.recipients, AttemptOutcome.DEFERRED, late)
+        replies = self.ask_all(self.commands(letter, message))
+        mail, rcpts, data = replies[0], replies[1 : len(letter.recipients) + 1], replies[-1]
+        if verdict(mail) != AttemptOutcome.SENT:
+            self.give_up(data)
+            return sender_refused(letter, mail)
         found: list[Result] = []
         accepted: list[str] = []
-        for recipient in letter.recipients:
-            reply = self.ask("RCPT", f"RCPT TO:<{envelope_address(recipient)}>")
+        for recipient, reply in zip(letter.recipients, rcpts, strict=False):
+            if reply.code in CONFUSED_CODES:
+                self.close()
+                done = {result.recipient for result in found}
+                left = [other for other in letter.recipients if other not in done]
+                return found + results(left, AttemptOutcome.DEFERRED, reply)
             if verdict(reply) == AttemptOutcome.SENT:
                 accepted.append(recipient)
             else:
                 found.append(Result(recipient, verdict(reply), reply, is_free=reply.code == 452 and bool(accepted)))
-            if reply.code in CONFUSED_CODES:
-                self.close()
-                left = letter.recipients[len(found) + len(accepted) :]
-                return found + results((*accepted, *left), AttemptOutcome.DEFERRED, reply)
         if not accepted:
-            self.reset()
+            self.give_up(data)
             return found
-        return found + self.hand_over(tuple(accepted), message, give_up_at)
+        return found + self.hand_over(tuple(accepted), data, message)
+
+    def commands(self, letter: Letter, message: bytes) -> list[tuple[str, str]]:
+        """Return what is said before the body, as stage and command."""
+        size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
+        return [
+            ("MAIL", f"MAIL FROM:<{envelope_address(letter.sender)}>{size}"),
+            *(("RCPT", f"RCPT TO:<{envelope_address(recipient)}>") for recipient in letter.recipients),
+            ("DATA", "DATA"),
+        ]
+
+    def ask_all(self, commands: Sequence[tuple[str, str]]) -> list[Reply]:
+        """
+        Send commands and return the answers: all at once where the server lets us (RFC 2920), else one by one.
+
+        One by one, an answer that ends the transaction ends the list; the last one stands for DATA all the same.
+
+        Raises: Dropped, Closing.
+        """
+        if not self.wire.has_extn("pipelining"):
+            return self.ask_in_turn(commands)
+        try:
+            self.wire.send("".join(f"{command}\r\n" for _, command in commands))
+        except (OSError, smtplib.SMTPException) as error:
+            raise Dropped("MAIL", told(error)) from error
+        replies = [self.hear(stage) for stage, _ in commands]
+        # DATA was said already. Where the server said 354 to it, only hanging up takes it back.
+        for reply in replies:
+            if is_channel_trouble(reply):
+                raise Closing(reply)
+        return replies
+
+    def ask_in_turn(self, commands: Sequence[tuple[str, str]]) -> list[Reply]:
+        """Send commands one by one, DATA only if somebody was accepted."""
+        replies: list[Reply] = []
+        for stage, command in commands:
+            if stage == "DATA" and not any(verdict(reply) == AttemptOutcome.SENT for reply in replies[1:]):
+                return [*replies, UNSAID]
+            replies.append(self.ask(stage, command))
+            is_over = stage == "MAIL" and verdict(replies[0]) != AttemptOutcome.SENT
+            if is_over or replies[-1].code in CONFUSED_CODES:
+                return [*replies, UNSAID]
+        return replies
+
+    def give_up(self, data: Reply) -> None:
+        """End a transaction that nobody is in; where the server waits for a body, by hanging up."""
+        if data.code == START_MAIL or data.code in CONFUSED_CODES:
+            self.close()
+        else:
+            self.reset()
 
     @property
     def wire(self) -> smtplib.SMTP:
@@ -171,36 +228,12 @@ class SmtpTransport:
             raise smtplib.SMTPServerDisconnected("the connection is closed")
         return self.connection
 
-    def mail_options(self, message: bytes) -> str:
-        """Return what MAIL FROM may say besides the sender."""
-        return f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
-
-    def sender_refused(self, letter: Letter, reply: Reply) -> list[Result]:
-        """Say what a refusal before any recipient means. Raises: ChannelDown."""
-        if reply.code in CONFUSED_CODES:
-            self.close()
-        else:
-            self.reset()
-        outcome = verdict(reply)
-        if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
-            # The sender is the site's: the next mail has the same.
-            raise ChannelDown(f"the sender {letter.sender} was refused: {describe(reply)}")
-        return results(letter.recipients, outcome, reply)
-
-    def hand_over(self, accepted: tuple[str, ...], message: bytes, give_up_at: float) -> list[Result]:
-        """Send the body; from its last byte to the answer the outcome is unknown."""
-        if time.monotonic() > give_up_at:
-            self.close()
-            late = Reply(text="not sent: too much of the lease had gone by before the body")
-            return results(accepted, AttemptOutcome.DEFERRED, late)
-        reply = self.ask("DATA", "DATA")
-        if reply.code != START_MAIL:
-            if reply.code in CONFUSED_CODES:
-                self.close()
-            else:
-                self.reset()
-            outcome = verdict(reply)
-            return results(accepted, AttemptOutcome.DEFERRED if outcome == AttemptOutcome.SENT else outcome, reply)
+    def hand_over(self, accepted: tuple[str, ...], data: Reply, message: bytes) -> list[Result]:
+        """Send the body; from its last byte to the answer the outcome is unknown. Raises: Dropped, Closing."""
+        if data.code != START_MAIL:
+            self.give_up(data)
+            outcome = verdict(data)
+            return results(accepted, AttemptOutcome.DEFERRED if outcome == AttemptOutcome.SENT else outcome, data)
         try:
             self.wire.send(LEADING_DOT.sub(b"..", message) + b".\r\n")
         except (OSError, smtplib.SMTPException) as error:
@@ -231,11 +264,19 @@ class SmtpTransport:
         """Send one command and return the answer. Raises: Dropped, Closing."""
         try:
             self.wire.putcmd(command)
+        except (OSError, smtplib.SMTPException) as error:
+            raise Dropped(stage, told(error)) from error
+        reply = self.hear(stage)
+        if is_channel_trouble(reply):
+            raise Closing(reply)
+        return reply
+
+    def hear(self, stage: str) -> Reply:
+        """Return the answer to a command that was sent. Raises: Dropped."""
+        try:
             reply = self.answer()
         except (OSError, smtplib.SMTPException) as error:
             raise Dropped(stage, told(error)) from error
-        if is_channel_trouble(reply):
-            raise Closing(reply)
         if reply.code == -1:
             raise Dropped(stage, f"not an SMTP answer: {reply.text!r}")
         return reply
@@ -263,6 +304,15 @@ class SmtpTransport:
                     connection.sock.settimeout(1)
                     connection.quit()
             connection.close()
+
+
+def sender_refused(letter: Letter, reply: Reply) -> list[Result]:
+    """Say what a refusal before any recipient means. Raises: ChannelDown."""
+    outcome = verdict(reply)
+    if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
+        # The sender is the site's: the next mail has the same.
+        raise ChannelDown(f"the sender {letter.sender} was refused: {describe(reply)}")
+    return results(letter.recipients, outcome, reply)
 
 
 def results(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:

@@ -18,9 +18,9 @@ from tests.smtp import DROP, NONSENSE, STALL, smtp_server
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def server():
-    with smtp_server() as running:
+@pytest.fixture(params=["one by one", "pipelining"])
+def server(request):
+    with smtp_server(extensions=("PIPELINING",) if request.param == "pipelining" else ()) as running:
         yield running
 
 
@@ -417,10 +417,8 @@ def test_a_full_mailbox_is_that_recipients_trouble_and_not_the_channels(server):
 def test_the_command_prints_the_contracts_object(capsys, settings):
     make_mail()
 
-    with pytest.raises(SystemExit) as exit_info:
-        call_command("notify_deliver", "--json", "--limit", "5")
+    call_command("notify_deliver", "--json", "--limit", "5")
 
-    assert exit_info.value.code == 0
     assert '"sent": 1, "retried": 0, "failed": 0, "uncertain": 0' in capsys.readouterr().out
 
 

@@ -89,7 +89,7 @@ def test_m14_a_worker_killed_while_the_server_has_the_message_leaves_that_mail_u
 
         server.on_data = stall
         child = start_child(CALL, server.port)
-        assert reached.wait(30)
+        assert reached.wait(60)
         assert child.sigkill().killed
         server.on_data = lambda number: ""
 
@@ -203,7 +203,7 @@ def test_the_command_stops_cleanly_on_sigterm():
             "notify_deliver",
             environment=smtp_environment(server),
         )
-        assert reached.wait(30)
+        assert reached.wait(60)
         child.process.send_signal(signal.SIGTERM)
         go_on.set()
         ended = child.end()

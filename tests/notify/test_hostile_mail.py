@@ -96,12 +96,12 @@ class Inspecting(SmtpTransport):
 
 
 def check_wire(packed: bytes, *, is_thorough: bool = False) -> None:
-    """Make sure that a message has our headers only, in lawful lines of 7 bits; thoroughly: as a mail client sees it."""
+    """Make sure that a message has our headers only, in lawful lines; thoroughly: as a mail client sees it."""
     text = packed.decode("ascii")
     lines = text.split("\r\n")
     assert not {"\r", "\n"} & set("".join(lines))
     assert max(map(len, lines)) <= 998
-    head, _, body = text.partition("\r\n\r\n")
+    head = text.partition("\r\n\r\n")[0]
     names = [line.partition(":")[0].lower() for line in head.split("\r\n") if line[:1] not in " \t"]
     assert set(names) <= HEADERS
     assert len(names) == len(set(names))
