@@ -89,8 +89,9 @@ def test_m14_a_worker_killed_while_the_server_has_the_message_leaves_that_mail_u
 
         server.on_data = stall
         child = start_child(CALL, server.port)
-        assert reached.wait(60)
+        has_reached = reached.wait(60)
         assert child.sigkill().killed
+        assert has_reached
         server.on_data = lambda number: ""
 
         assert check_end(server, mails) == "sent sent uncertain sent sent"
