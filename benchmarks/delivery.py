@@ -113,7 +113,7 @@ def others(name: str, count: int, port: int) -> float | None:
     if not python.exists():
         print(f"  ({name} is not measured: {python} does not exist)", file=sys.stderr)
         return None
-    from notify.rendering import render_body
+    from notify.bodies import render_body
 
     body = render_body("comment", VALUES, language="en")
     done = subprocess.run(

@@ -18,15 +18,12 @@ SHOWN_CHARS_MAX = 80
 #: An address that needs no parser: no blank, quote, comment, bracket, comma or semicolon.
 PLAIN = re.compile(r"[^\s\"(),:;<>@\\\[\]]+@[^\s\"(),:;<>@\\\[\]]+", re.ASCII)
 
-#: One mailbox up to its separator: ``"any, name" <a@example.org>``, ``Any Name <a@example.org>`` or the bare address.
-#: Not email.utils: its strict parser came with a security release in the middle of Python 3.11, and its loose one makes
-#: addresses of what is none (CVE-2023-27043).
-MAILBOX = re.compile(
-    r"(?:(?:\"(?:[^\"\\]|\\.)*\"\s*|[^\"<>(),;:@\\]*)<(?P<angle>PLAIN)>|(?P<bare>PLAIN))\s*(?:[,;]|\Z)".replace(
-        "PLAIN", PLAIN.pattern
-    ),
-    re.ASCII | re.DOTALL,
-)
+#: One entry between separators, which do not separate within quotes; a text with an open quote is no list of these.
+QUOTED = r'"(?:[^"\\]|\\.)*"'
+ENTRY = re.compile(rf'(?:{QUOTED}|[^";,])+', re.DOTALL)
+ENTRIES = re.compile(rf'(?:{QUOTED}|[^"])*', re.DOTALL)
+#: A display name, in quotes or of harmless characters, before an address in brackets.
+NAMED = re.compile(rf'(?:{QUOTED}\s*|[^"<>()\[\],;:@\\]*)<([^<>]*)>', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def parse_text(text: str, fold_local_part: bool) -> Recipients:
     if text.startswith("["):
         try:
             return parse_recipients(json.loads(text), fold_local_part=fold_local_part)
-        except ValueError:
+        except (ValueError, RecursionError):
             return Recipients((), (shown(text),))
     good: dict[str, str] = {}
     bad: list[str] = []
@@ -79,29 +76,17 @@ def parse_text(text: str, fold_local_part: bool) -> Recipients:
 
 def split(text: str) -> Iterator[str]:
     """Yield the addresses of one text; empty places between separators are nobody and say nothing."""
+    # Not email.utils.getaddresses: what it makes of a broken text depends on Python's patch release (CVE-2023-27043),
+    # and it follows nested comments until the stack ends.
     stripped = text.strip()
     if PLAIN.fullmatch(stripped):
         yield stripped
-        return
-    if any(character in text for character in '"<('):
-        yield from split_named(stripped)
-        return
-    yield from filter(None, (part.strip() for part in re.split(r"[;,]", text)))
-
-
-def split_named(text: str) -> Iterator[str]:
-    """Yield the addresses of a text with display names, or all of it, to be named as bad, when it cannot be read."""
-    found, place = [], 0
-    while place < len(text):
-        match = MAILBOX.match(text, place)
-        if match is None:
-            yield text
-            return
-        found.append(match["angle"] or match["bare"])
-        place = match.end()
-        while place < len(text) and (text[place].isspace() or text[place] in ",;"):
-            place += 1
-    yield from found
+    elif not ENTRIES.fullmatch(stripped):
+        yield from filter(None, [stripped])
+    else:
+        for entry in filter(None, (part.strip() for part in ENTRY.findall(stripped))):
+            named = NAMED.fullmatch(entry)
+            yield named[1] if named else entry
 
 
 def is_address(text: str) -> bool:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from .bodies import Body
 from .conf import Conf
 from .letters import key_of, make_letter, recipients_of, render_mail, render_together, split_parts
 from .models import AttemptOutcome, HeldFor, MailQueue, MailState
 from .outcomes import Settlement
-from .rendering import NO_RECIPIENT, Body
+from .rendering import NO_RECIPIENT
 from .schedule import digest_window, quiet_until
 from .steps import Step, step_of
 from .transports.base import Letter, Reply, Result

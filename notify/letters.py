@@ -10,9 +10,9 @@ from urllib.parse import quote
 from django.conf import settings
 
 from .addresses import Recipients, identity, parse_recipients
+from .bodies import Body, render_body, render_digest
 from .conf import Conf
 from .models import Control, MailQueue
-from .rendering import Body, render_body, render_digest
 from .texts import one_line
 from .transports.base import Letter
 from .transports.composing import envelope_address

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import connections, router
 
 from .backends import room_for
+from .bodies import render_body
 from .conf import conf
 from .errors import UnknownMail
 from .explain import Inquiry, events_of
-from .ledger import as_event, supported_language
 from .letters import make_letter, recipients_of, render_mail, render_together
 from .models import Control, MailQueue
-from .rendering import make_messages, render_body
-from .steps import Event, Step, columns_of, steps_of
+from .rendering import make_messages
+from .steps import RESERVED, Event, Step, columns_of, event_reader, steps_of, supported_language
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,10 @@ def preview_event(
         return [preview_mail(mail, using=using) for mail in mails]
     inquiry = Inquiry(using=using, conf=conf(), now=room_for(connections[using]).now(connections[using]))
     rows = events_of(step, inquiry).filter(key=key, **({} if key2 is None else {"key2": key2}))
-    names = columns_of(rows)
-    events = [as_event(step, names, row) for row in rows.values_list(*names)[:10]]
+    # The engine's own columns first, as the reader wants them.
+    names = sorted(columns_of(rows), key=lambda name: name not in RESERVED)
+    read = event_reader(step.kind, names)
+    events = [read(row) for row in rows.values_list(*names)[:10]]
     if not events:
         raise UnknownMail(f"event {kind} {key} has no mail, and it is no candidate: notify_explain says why")
     return [preview_candidate(step, event, language) for event in events]
@@ -96,8 +97,8 @@ def preview_example(kind: str, *, language: str = "") -> Preview:
 def preview_candidate(step: Step, event: Event, language: str) -> Preview:
     """Return the mail that an event would become."""
     spoken = supported_language(language) if language else event.language
-    asked: dict[str, Any] = {**event.__dict__, "language": spoken}
-    [message] = make_messages(step, [Event(**asked)], fold_local_part=conf().FOLD_LOCAL_PART)
+    asked = event._replace(language=spoken)
+    [message] = make_messages(step, [asked], fold_local_part=conf().FOLD_LOCAL_PART)
     if not step.template:
         raise UnknownMail(f"step {step.kind} sends no mail")
     body = render_body(step.template, event.values, language=spoken)

@@ -2,7 +2,7 @@
 What every room does in the same words; the rooms hand on to it.
 
 These statements run once or twice per mail. The ORM could say them, at several times their cost: building and
-compiling a queryset takes longer than the database needs to answer (docs/decisions/014-plain-updates-per-mail.md).
+compiling a queryset takes longer than the database needs to answer (docs/decisions/019-plain-updates-per-mail.md).
 """
 
 from collections.abc import Mapping, Sequence

@@ -212,13 +212,13 @@ def test_each_kind_has_its_bodies_in_each_language_without_missing_values(kind, 
     settings.TEMPLATES = [
         {**settings.TEMPLATES[0], "OPTIONS": {**settings.TEMPLATES[0]["OPTIONS"], "string_if_invalid": "MISSING"}}
     ]
-    from notify import rendering
+    from notify import subjects
 
-    rendering.cached_template.cache_clear()
+    subjects.cached_template.cache_clear()
     try:
         preview = preview_example(kind, language=language)
     finally:
-        rendering.cached_template.cache_clear()
+        subjects.cached_template.cache_clear()
 
     assert "MISSING" not in preview.subject + preview.text + preview.html
     assert f'lang="{language}"' in preview.html

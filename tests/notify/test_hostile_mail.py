@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from notify.addresses import parse_recipients
+from notify.bodies import Body
 from notify.conf import Conf
 from notify.delivery import deliver_due
 from notify.letters import make_letter
 from notify.models import Control, MailQueue
-from notify.rendering import Body
 from notify.transports.smtp import SmtpOptions, SmtpTransport
 from tests.mails import COMMENT, PAST
 
