@@ -13,6 +13,7 @@ from django.core.exceptions import FieldError
 from django.db.models import Exists, QuerySet
 from django.db.models.expressions import Col, NegatedExpression
 from django.db.models.lookups import Lookup
+from django.db.models.sql import Query
 from django.db.models.sql.where import WhereNode
 from django.db.utils import NotSupportedError
 
@@ -72,6 +73,8 @@ def sentence(condition: Any, is_now: str = "") -> str:
         and condition.rhs is True
     ):
         return sentence(condition.lhs)
+    if isinstance(condition, Lookup) and condition.lookup_name == "in" and isinstance(condition.rhs, Query):
+        return f"there must be a matching {condition.rhs.get_meta().verbose_name}"
     if isinstance(condition, WhereNode):
         inner = f" {condition.connector.lower()} ".join(pieces(condition))
         return f"not ({inner})" if condition.negated else inner
@@ -95,7 +98,7 @@ def pieces(node: WhereNode) -> Iterator[str]:
 def model_name(expression: Any) -> str:
     """Return what the rows of a sub-query are called."""
     query = getattr(expression, "query", None)
-    return str(query.model._meta.verbose_name) if query is not None else "row"
+    return str(query.get_meta().verbose_name) if isinstance(query, Query) else "row"
 
 
 def shown(value: Any) -> str:
