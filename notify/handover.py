@@ -8,12 +8,14 @@ from django.db import connections, router, transaction
 from django.utils.module_loading import import_string
 
 from .backends import room_for
+from .channels import get_pause
 from .conf import Conf, conf
 from .delivery import deliver_due, make_worker, rescue
 from .errors import SinkUnusable
 from .models import MailQueue, MailState
 from .outcomes import DeliveryReport
 from .sinks.base import Sink
+from .transports.finding import find_transport
 
 SINKS = {"celery": "notify.sinks.celery.CelerySink", "tasks": "notify.sinks.tasks.TasksSink"}
 
@@ -61,7 +63,10 @@ def hand_over_due(
     connection = connections[using]
     room = room_for(connection)
     report.uncertain += rescue(using=using, now=room.now(connection), conf=settings)
-    while not is_stopping() and (left is None or left > 0):
+    pause = get_pause(find_transport(settings).name, now=room.now(connection), using=using)
+    report.paused_until, report.pause_reason = pause.until, pause.reason
+    # While the channel pauses, whoever got a portion could only give it back.
+    while pause.is_over and not is_stopping() and (left is None or left > 0):
         now, worker = room.now(connection), make_worker()
         size = settings.CLAIM_BATCH if left is None else min(left, settings.CLAIM_BATCH)
         ids = room.claim_mails(

@@ -14,7 +14,7 @@ from django.utils import timezone
 from notify.conf import Conf
 from notify.errors import SinkUnusable
 from notify.handover import find_sink, hand_over_due, send_due
-from notify.models import Attempt, MailQueue
+from notify.models import Attempt, Channel, MailQueue
 from notify.sinks.base import deliver_claimed
 from tests.mails import make_mail
 from tests.postgres import free_port
@@ -84,6 +84,16 @@ def test_a_broker_that_cannot_be_reached_is_one_error_and_frees_the_mails(error)
 
     assert "no broker" in report.error
     assert MailQueue.objects.get().lease_until is None
+
+
+def test_nothing_is_handed_over_while_the_channel_pauses():
+    now = timezone.now()
+    Channel.objects.create(name="backend", paused_at=now, paused_until=now + timedelta(hours=1), reason="421")
+    make_mail()
+
+    report = hand_over_due(Broker())
+
+    assert (report.handed_over, report.pause_reason) == (0, "421")
 
 
 def test_a_sink_that_is_not_there_is_named(configure):
