@@ -24,7 +24,7 @@ lint: $(VENV)/.dev
 	DEBUG=1 $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m tests.production_check
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(VENV)-bench/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # Takes the pictures of the README anew; needs a Chromium (apt-get install chromium).
@@ -38,7 +38,7 @@ messages: $(VENV)/.dev
 # Rewrites the locked requirements; the only target that needs uv, which it installs itself.
 lock: $(VENV)/.dev
 	$(PIP) install uv
-	for name in base dev; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	for name in base dev bench; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
 # A half-made environment (Debian without python3-venv) must not be taken for a whole one the next time.
@@ -57,6 +57,12 @@ $(VENV)/.base: $(VENV)/pyvenv.cfg requirements/base.txt
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 	@echo "Installing what the tests need into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# The queues that Kwit is measured against live in an environment of their own.
+$(VENV)-bench/.bench: requirements/bench.txt
+	@$(PYTHON) -m venv $(VENV)-bench
+	@$(VENV)-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@
 
 clean:

@@ -89,6 +89,7 @@ class CommentAdded(Step):
 
     kind = "comment"
     template = "comment"
+    keeps_quiet_hours = True
     example = {"author": "Aiko", "body": "When will it ship?", "item": "Bolt M8", "number": "PO-4711"}
 
     def events(self, scope: Scope) -> QuerySet[Any, Any]:
@@ -102,6 +103,7 @@ class CommentAdded(Step):
             event_at=F("created_at"),
             item=F("line__item"),
             number=F("line__order__number"),
+            timezone=F("recipient__timezone"),
             recipients=F("recipient__email"),
             language=F("recipient__language"),
         )
