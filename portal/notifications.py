@@ -90,7 +90,7 @@ class CommentAdded(Step):
     kind = "comment"
     template = "comment"
     keeps_quiet_hours = True
-    example = {"author": "Aiko", "body": "When will it ship?", "item": "Bolt M8", "number": "PO-4711"}
+    example = {"author": "Aiko", "body": "When will it ship?", "item": "Bolt M8", "number": "PO-4711", "timezone": ""}
 
     def events(self, scope: Scope) -> QuerySet[Any, Any]:
         """Return one row per line with comments: key=line, key2=newest comment."""
