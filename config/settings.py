@@ -12,6 +12,8 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.dateparse import parse_date, parse_datetime, parse_duration
 
+from config.sqlserver import sql_server
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = BASE_DIR / "var"
 
@@ -103,13 +105,15 @@ def database(url: str) -> dict[str, Any]:
         parsed["OPTIONS"] = {**SQLITE_OPTIONS, **parsed.get("OPTIONS", {})}
         if parsed["NAME"] != ":memory:":
             Path(parsed["NAME"]).parent.mkdir(parents=True, exist_ok=True)
-    return parsed
+    return sql_server(parsed) if parsed["ENGINE"] == "mssql" else parsed
 
 
 DATABASES = {"default": database(env.str("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kwit.sqlite3'}"))}
 for alias in ("notify", "receipts"):
     if url := env.str(f"{alias.upper()}_DATABASE_URL", default=""):
         DATABASES[alias] = database(url)
+# SQL Server: a pooled connection keeps the pass lock of whoever had it before until it is used again.
+DATABASE_CONNECTION_POOLING = False
 DATABASE_ROUTERS = ["config.routers.EngineRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -13,3 +13,8 @@ for _database in DATABASES.values():  # noqa: F405
     if "sqlite3" in _database["ENGINE"]:
         # A file, because that is what sites have: memory knows neither WAL nor a second process.
         _database["TEST"] = {"NAME": str(_database["NAME"]).removesuffix(".sqlite3") + ".test.sqlite3"}
+
+if any(_database["ENGINE"] == "mssql" for _database in DATABASES.values()):  # noqa: F405
+    from tests.babelfish import watch_for_it
+
+    watch_for_it()
