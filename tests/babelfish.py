@@ -71,8 +71,8 @@ def sql_flush(self: Any, style: Any, tables: Any, **kwargs: Any) -> list[str]:
     """Empty tables, those that refer to others first: constraints cannot be switched off there."""
     refers: dict[str, set[str]] = {}
     for model in apps.get_models(include_auto_created=True):
-        targets = {field.related_model._meta.db_table for field in model._meta.concrete_fields if field.is_relation}
-        refers[model._meta.db_table] = targets - {model._meta.db_table}
+        related: list[Any] = [field.related_model for field in model._meta.concrete_fields if field.is_relation]
+        refers[model._meta.db_table] = {target._meta.db_table for target in related} - {model._meta.db_table}
     order = [table for table in TopologicalSorter(refers).static_order() if table in tables]
     return [f"DELETE FROM {self.quote_name(table)};" for table in reversed(order)]
 

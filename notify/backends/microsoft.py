@@ -60,7 +60,7 @@ SELECT s.session_id, s.program_name, s.host_name, s.host_process_id, s.login_tim
 FROM sys.dm_tran_locks AS l JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
 WHERE l.resource_type = N'APPLICATION' AND l.request_status = N'GRANT' AND l.resource_database_id = DB_ID()
   AND l.resource_description LIKE N'%[[]{LOCK}]%'
-"""
+"""  # noqa: S608 - a constant
 SESSION_BEFORE = """
 SELECT CASE WHEN @@OPTIONS & 16384 = 0 THEN N'OFF' ELSE N'ON' END, @@LOCK_TIMEOUT, s.deadlock_priority
 FROM sys.dm_exec_sessions AS s WHERE s.session_id = @@SPID
@@ -224,9 +224,11 @@ def stream(
     try:
         fetch(connection, f"SET NOCOUNT ON; INSERT INTO {table} {sql};", params)
         last, rows = 0, min(rows, CHUNK_ROWS_MAX)
-        while fetched := fetch(
-            connection, f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place"
-        ):
+        while True:
+            page = f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place"  # noqa: S608
+            fetched = fetch(connection, page)
+            if not fetched:
+                return
             last = fetched[-1][0]
             yield list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
     finally:
