@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
 
 
 class ReceiptsConfig(AppConfig):
@@ -6,3 +7,9 @@ class ReceiptsConfig(AppConfig):
 
     name = "receipts"
     verbose_name = "Receipts"
+
+    def ready(self) -> None:
+        """Register the checks, and find every app's kinds of change."""
+        from . import checks  # noqa: F401 - registers them
+
+        autodiscover_modules("changes")

@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,6 +166,30 @@ class Trap:
 
         connection.execute_wrappers.append(wrapper)
         connection._commit = lambda: self.around("COMMIT", commit)
+
+
+def run_fork(call: Callable[[], Any], *, kill: str = "") -> Ended:
+    """
+    Run a call in a fork of this process, which is faster than `run_child` by the time a Python needs to start.
+
+    The fork leaves this process's connections alone and opens its own. Its result is not told.
+    """
+    with warnings.catch_warnings():
+        # The fork touches no lock that another thread may hold: it opens connections, works and dies.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            trap = Trap(kill)
+            for alias in connections:
+                connections[alias] = connections[alias].copy(alias)
+                trap.watch(connections[alias])
+            call()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    return Ended(os.waitstatus_to_exitcode(status), "", "", kill=kill)
 
 
 def main() -> None:

@@ -4,12 +4,14 @@ Races with real connections: threads meet at a barrier, and each has a database 
 Nothing here sleeps to make a race likely. ``until`` polls for a fact that another session can see.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 #: How long a race may last before the test fails instead of hanging.
 RACE_S = 60.0
@@ -53,3 +55,71 @@ def until(fact: Callable[[], Any], *, timeout_s: float = 20.0) -> Any:
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {fact}"
         pause.wait(0.01)
     return answer
+
+
+@dataclass
+class Background:
+    """A call under way in a thread with a connection of its own."""
+
+    thread: threading.Thread
+    outcome: list[Any]
+
+    def end(self, timeout_s: float = RACE_S) -> Any:
+        """Wait for its end; return what it returned, or the exception it raised."""
+        self.thread.join(timeout_s)
+        assert not self.thread.is_alive(), f"the call did not end within {timeout_s} s"
+        return self.outcome[0]
+
+
+def background(call: Callable[[], Any]) -> Background:
+    """Start a call in a thread with a connection of its own."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except Exception as error:
+            outcome.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return Background(thread, outcome)
+
+
+@contextlib.contextmanager
+def open_transaction(call: Callable[[], Any], *, commit: bool = True, using: str = DEFAULT_DB_ALIAS) -> Iterator[Any]:
+    """Run a call in another connection's transaction that stays open during the ``with``; then commit or roll back."""
+    done, release = threading.Event(), threading.Event()
+    inside: list[Any] = []
+
+    def hold() -> None:
+        with transaction.atomic(using=using):
+            try:
+                inside.append(call())
+            finally:
+                done.set()
+            assert release.wait(RACE_S)
+            transaction.set_rollback(not commit, using=using)
+
+    holder = background(hold)
+    assert done.wait(RACE_S)
+    try:
+        yield inside[0] if inside else None
+    finally:
+        release.set()
+        failure = holder.end()
+        assert failure is None, failure
+
+
+def is_waiting_for_lock(*, using: str = DEFAULT_DB_ALIAS, sessions: int = 1) -> bool:
+    """Whether that many sessions wait for a lock, as far as the database shows it; SQLite shows nothing."""
+    connection = connections[using]
+    if connection.vendor != "postgresql":
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        return bool(cursor.fetchone()[0] >= sessions)

@@ -1,0 +1,375 @@
+"""Apply approved changes: whole or not at all, with a receipt. The only writer of changes and audit rows."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from django.db import DatabaseError, IntegrityError, InterfaceError, connections, router, transaction
+from django.utils import timezone
+
+from . import plans
+from .backends import get_room
+from .backends.base import Standing
+from .canonical import Target, canonical_targets, stored_targets
+from .conf import load_settings
+from .errors import ChangeIdReused, Collided, NotApproved, NotWritten, OutcomeUnknown, Problem, Stale
+from .kinds import ChangeKind, get_kind
+from .models import Audit, Change, StoredPlan
+from .plans import Plan
+from .querysets import PlanState
+
+#: Attempts of a transaction that the database gives up for another one's sake. Each loses only to one that got through.
+ATTEMPTS_MAX = 10
+#: Attempts to get a lost connection back, and the pause before each: together about six seconds, the time in which a
+#: pooler or a database on standby takes over. After that a person is told.
+RECONNECT_PAUSES_S = (0.1, 0.4, 1.5, 4.0)
+
+#: Plain SQL instead of save(), which asks for created_at back: that stumbles over a row that a trigger swallowed, and
+#: on SQL Server over every trigger (error 334). Whether the row is there is asked last, in `read_back`.
+CLAIM = (
+    "INSERT INTO receipts_changes (change_id, kind, tenant, targets, digest, actor, reason)"
+    " VALUES (%s, %s, %s, %s, %s, %s, %s)"
+)
+
+T = TypeVar("T")
+
+
+class Outcome(StrEnum):
+    """What became of a change."""
+
+    APPLIED = "applied"
+    CONFIRMED = "applied (confirmed by its receipt)"
+    ALREADY = "already applied"
+
+
+def cancel_one(*, tenant: str, target: Target, using: str | None = None) -> Target:
+    """
+    Cancel one row if it still is as approved; return it as it is now.
+
+    The UPDATE itself compares; nothing is read before. It leaves no receipt: that is what `cancel_many` is for, also
+    for one target.
+
+    Transaction: its own, or a savepoint in the caller's.
+    Raises: InvalidPlan, Conflict.
+    """
+    plan = checked_plan(change_id="-", tenant=tenant, targets=[target])
+    alias = using or router.db_for_write(Change)
+    return repeated(alias, lambda: change_one(get_kind("cancel"), plan, alias))
+
+
+def cancel_many(
+    *,
+    change_id: str,
+    tenant: str,
+    targets: Iterable[Target],
+    actor: str = "",
+    reason: str = "",
+    using: str | None = None,
+) -> bool:
+    """
+    Cancel every target or none; return False if this very change was applied before.
+
+    It is `apply_change` for the kind ``cancel``.
+
+    Transaction: its own, or a savepoint in the caller's.
+    Raises: InvalidPlan, Conflict.
+    """
+    return apply_change(
+        kind="cancel", change_id=change_id, tenant=tenant, targets=targets, actor=actor, reason=reason, using=using
+    )
+
+
+def apply_change(
+    *,
+    kind: str,
+    change_id: str,
+    tenant: str,
+    targets: Iterable[Target],
+    actor: str = "",
+    reason: str = "",
+    using: str | None = None,
+) -> bool:
+    """
+    Change every target or none, and write the receipt; return False if this very change was applied before.
+
+    Inside the caller's ``atomic()`` it is a savepoint there: True then means "as soon as you commit". Under REPEATABLE
+    READ and SERIALIZABLE a transaction of its own is repeated when another one got in between; the caller's cannot be,
+    and gets a Conflict.
+
+    Transaction: its own, or a savepoint in the caller's.
+    Raises: InvalidPlan, Conflict, UnknownKind, NotWritten.
+    """
+    plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
+    plans.check_origin(actor=actor, reason=reason)
+    declared = get_kind(kind)
+    alias = using or router.db_for_write(Change)
+    return repeated(alias, lambda: apply_once(declared, plan, actor=actor, reason=reason, alias=alias))
+
+
+def rehearse_change(
+    *, kind: str, change_id: str, tenant: str, targets: Iterable[Target], using: str | None = None
+) -> bool:
+    """
+    Do all that `apply_change` does, and undo it; return whether it would have been applied now.
+
+    Transaction: its own, or a savepoint in the caller's; rolled back.
+    Raises: as `apply_change`.
+    """
+    alias = using or router.db_for_write(Change)
+    with transaction.atomic(using=alias):
+        applied = apply_change(kind=kind, change_id=change_id, tenant=tenant, targets=targets, using=alias)
+        transaction.set_rollback(True, using=alias)
+    return applied
+
+
+def apply_surely(
+    *,
+    kind: str,
+    change_id: str,
+    tenant: str,
+    targets: Iterable[Target],
+    actor: str = "",
+    reason: str = "",
+    using: str | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """
+    Apply a change even if the connection is lost on the way: reconnect, and look for the receipt or apply.
+
+    A transaction of the lost connection that the server has not given up yet still holds the change_id; the next
+    attempt waits for it and then answers from its receipt. So repeating never applies twice.
+
+    Transaction: its own; inside the caller's it is `apply_change`.
+    Raises: as `apply_change`, and OutcomeUnknown when the database does not come back.
+    """
+    alias = using or router.db_for_write(Change)
+    connection, room, kept = connections[alias], get_room(connections[alias]), tuple(targets)
+    # A connection inside the caller's transaction cannot be replaced: what was lost with it is the caller's to repeat.
+    pauses = (None,) if connection.in_atomic_block else (*RECONNECT_PAUSES_S, None)
+    lost: Exception | None = None
+    for pause_s in pauses:
+        try:
+            applied = apply_change(
+                kind=kind, change_id=change_id, tenant=tenant, targets=kept, actor=actor, reason=reason, using=alias
+            )
+        except (DatabaseError, InterfaceError) as error:
+            if not room.is_lost(error) or connection.in_atomic_block:
+                raise
+            lost = error
+            connection.close()
+            if pause_s is not None:
+                pause(pause_s)
+            continue
+        if applied:
+            return Outcome.APPLIED
+        return Outcome.ALREADY if lost is None else Outcome.CONFIRMED
+    raise OutcomeUnknown(f"the connection was lost while {change_id!r} was being applied: {lost}") from lost
+
+
+# --- stored plans
+
+
+def store_plan(
+    *,
+    kind: str,
+    change_id: str,
+    tenant: str,
+    targets: Iterable[Target],
+    author: str,
+    reason: str = "",
+    using: str | None = None,
+) -> StoredPlan:
+    """
+    Keep a plan as a draft, for another person to approve.
+
+    Transaction: one statement.
+    Raises: InvalidPlan, UnknownKind.
+    """
+    plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
+    plans.check_origin(actor=author, reason=reason)
+    get_kind(kind)
+    alias = using or router.db_for_write(StoredPlan)
+    stored: StoredPlan = StoredPlan.objects.using(alias).create(
+        kind=kind,
+        change_id=plan.change_id,
+        tenant=plan.tenant,
+        targets=canonical_targets(plan.targets),
+        digest=plan.digest(kind=kind),
+        author=author,
+        reason=reason,
+    )
+    return stored
+
+
+def edit_plan(*, pk: int, targets: Iterable[Target], using: str | None = None) -> None:
+    """
+    Replace the targets of a stored plan that is not settled; an approval is void with that.
+
+    Transaction: one conditional UPDATE.
+    Raises: InvalidPlan, NotApproved.
+    """
+    alias = using or router.db_for_write(StoredPlan)
+    stored = StoredPlan.objects.using(alias).get(pk=pk)
+    plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=targets)
+    rows, digest = canonical_targets(plan.targets), plan.digest(kind=stored.kind)
+    if not StoredPlan.objects.using(alias).try_edit(pk, targets=rows, digest=digest):
+        raise NotApproved(f"plan {pk} is settled already; store a new one")
+
+
+def approve_plan(*, pk: int, approver: str, digest: str, now: datetime | None = None, using: str | None = None) -> None:
+    """
+    Approve exactly the content whose digest the approver was shown.
+
+    Transaction: one conditional UPDATE.
+    Raises: NotApproved when it was edited or approved meanwhile; IntegrityError when the approver is the author.
+    """
+    alias = using or router.db_for_write(StoredPlan)
+    won = StoredPlan.objects.using(alias).try_approve(pk, approver=approver, digest=digest, now=now or timezone.now())
+    if not won:
+        raise NotApproved(f"plan {pk} is no draft with this content any more; look at it again")
+
+
+def apply_plan(*, pk: int, now: datetime | None = None, using: str | None = None) -> bool:
+    """
+    Apply an approved plan; return False if this very change was applied before.
+
+    Its state "applied" is committed together with the receipt. A refused attempt is kept with its problems: that is
+    written after the transaction that failed, and outside of it.
+
+    Transaction: its own, durable.
+    Raises: NotApproved, and as `apply_change`.
+    """
+    alias, moment = using or router.db_for_write(StoredPlan), now or timezone.now()
+    stored = StoredPlan.objects.using(alias).get(pk=pk)
+    plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=stored_targets(stored.targets))
+    digest = plan.digest(kind=stored.kind)
+    declared, plans_there = get_kind(stored.kind), StoredPlan.objects.using(alias)
+
+    def settle_and_apply() -> bool:
+        # Settled first: whoever edits or applies the same plan now has to wait, and then finds it settled.
+        if not plans_there.try_settle(pk, digest=digest, state=PlanState.APPLIED, now=moment):
+            raise NotApproved(f"plan {pk} is not approved with the content it has now")
+        return apply_once(declared, plan, actor=stored.approver, reason=stored.reason, alias=alias)
+
+    try:
+        return repeated(alias, settle_and_apply, durable=True)
+    except (Stale, ChangeIdReused) as refusal:
+        problems = [asdict(problem) for problem in refusal.problems] or [{"problem": refusal.conflict}]
+        # Losing this race is fine: whoever won it has written down what became of the plan.
+        plans_there.try_settle(pk, digest=digest, state=PlanState.REFUSED, now=moment, problems=problems)
+        raise
+
+
+# --- inside the transaction
+
+
+def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target]) -> Plan:
+    """Return the plan that these arguments make, within this site's limits."""
+    limit = load_settings().max_targets
+    return plans.checked_plan(change_id=change_id, tenant=tenant, targets=targets, targets_max=limit)
+
+
+def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
+    """Run a verb in a transaction, again while the database gives it up for another transaction's sake."""
+    connection = connections[alias]
+    attempts_max = 1 if connection.in_atomic_block else ATTEMPTS_MAX
+    for attempt in range(1, attempts_max + 1):
+        try:
+            with transaction.atomic(using=alias, durable=durable):
+                return verb()
+        except DatabaseError as error:
+            if not get_room(connection).is_collision(error):
+                raise
+            if attempt == attempts_max:
+                raise Collided from error
+    raise AssertionError("unreachable")
+
+
+def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
+    """Change one row, or say why not."""
+    connection, (target,) = connections[alias], plan.targets
+    room, shape = get_room(connection), kind.shape(connection)
+    row = room.change_row(connection, shape, plan.tenant, target)
+    if row is not None:
+        return Target(id=row.id, revision=int(row.revision or 0), qty=int(row.qty or 0))
+    standing = room.stale_rows(connection, shape, plan.tenant, [target])
+    raise Stale(explained(kind, plan, standing)) if standing else Collided
+
+
+def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str) -> bool:
+    """Answer from the receipt, or claim the change_id, change the rows and read the receipt back."""
+    digest = plan.digest(kind=kind.name)
+    if is_applied(kind, plan, digest, alias):
+        return False
+    try:
+        # The claim comes before any lock on a row. A second one with the same change_id waits here, for the unique key.
+        with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+            targets = json.dumps(canonical_targets(plan.targets))
+            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, targets, digest, actor, reason])
+    except IntegrityError:
+        # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
+        if is_applied(kind, plan, digest, alias):
+            return False
+        raise
+    change_all(kind, plan, alias)
+    read_back(plan, digest, alias)
+    return True
+
+
+def is_applied(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> bool:
+    """Whether the receipt of this very change is there; a receipt of other content is a Conflict."""
+    stored = Change.objects.using(alias).filter(pk=plan.change_id).values_list("kind", "tenant", "digest").first()
+    if stored is None:
+        return False
+    if stored != (kind.name, plan.tenant, digest):
+        raise ChangeIdReused(plan.change_id)
+    return True
+
+
+def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
+    """Lock, compare, change and audit every row; raise when one is not as approved."""
+    connection = connections[alias]
+    room, shape = get_room(connection), kind.shape(connection)
+    if standing := room.stale_rows(connection, shape, plan.tenant, plan.targets):
+        raise Stale(explained(kind, plan, standing))
+    changed = room.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)
+    if changed != len(plan.targets):
+        raise NotWritten(
+            f"all {len(plan.targets)} rows of {plan.change_id!r} were as approved, but the database changed {changed}; "
+            f"look for triggers, rules and row security on {shape.table}"
+        )
+
+
+def explained(kind: ChangeKind, plan: Plan, standing: list[Standing]) -> list[Problem]:
+    """Turn rows that are not as approved into problems, each with the first reason that applies."""
+    approved = {target.id: target for target in plan.targets}
+    return [
+        Problem(
+            id=row.id,
+            problem=first_problem(kind, approved[row.id], row),
+            approved={"revision": approved[row.id].revision, "qty": approved[row.id].qty},
+            current={"revision": row.revision, "qty": row.qty, "state": row.state} if row.found else None,
+        )
+        for row in standing
+    ]
+
+
+def first_problem(kind: ChangeKind, target: Target, row: Standing) -> str:
+    """Name what is wrong, in the order in which a person would look."""
+    if not row.found:
+        return "missing"
+    if row.revision != target.revision:
+        return "revision_differs"
+    return "qty_differs" if row.qty != target.qty else kind.stale_problem
+
+
+def read_back(plan: Plan, digest: str, alias: str) -> None:
+    """Prove success by reading the receipt, as the transaction's last statement."""
+    audited = Audit.objects.using(alias).filter(change_id=plan.change_id).count()
+    stored = Change.objects.using(alias).filter(pk=plan.change_id).values_list("digest", flat=True).first()
+    if stored != digest or audited != len(plan.targets):
+        raise NotWritten(f"the receipt of {plan.change_id!r} cannot be read back whole; look for triggers and rules")

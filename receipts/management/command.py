@@ -1,0 +1,134 @@
+"""What the commands of receipts share: two options, and how an answer is printed."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import connections, router
+from tqdm import tqdm
+
+from receipts.api import Outcome, apply_surely, rehearse_change
+from receipts.conf import load_settings
+from receipts.errors import Conflict, InvalidPlan, OutcomeUnknown, UnknownKind
+from receipts.models import Change
+from receipts.plans import Plan, read_plan
+
+EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS = 3, 4, 5
+#: EX_TEMPFAIL of sysexits.h: try again.
+EXIT_UNKNOWN = 75
+
+
+class ReceiptsCommand(BaseCommand):
+    """Has ``--database`` and ``--json``; prints the answer on stdout, everything else on stderr."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--database",
+            metavar="ALIAS",
+            choices=tuple(connections),
+            help="where receipts and rows are; by default where the router sends them",
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def alias(self, options: dict[str, Any]) -> str:
+        """Return the database to use."""
+        return options["database"] or router.db_for_write(Change)
+
+    def answer(self, options: dict[str, Any], content: Any, text: str) -> None:
+        """Print an answer for a program or for a person."""
+        self.stdout.write(json.dumps(content, cls=DjangoJSONEncoder, ensure_ascii=False) if options["json"] else text)
+
+    def watched(self, rows: Iterable[Any], *, total: int) -> Iterator[Any]:
+        """Show progress on stderr while rows come, when a person is looking."""
+        yield from tqdm(rows, total=total, file=sys.stderr, disable=None, leave=False)
+
+
+class BatchCommand(ReceiptsCommand):
+    """Reads a plan file, applies it, and says what became of it."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("plan", metavar="PLAN", help="a .json, .csv or .xlsx file, or - for JSON on stdin")
+        parser.add_argument("--change-id", help="with a CSV or XLSX: the change_id")
+        parser.add_argument("--tenant", help="with a CSV or XLSX: the tenant")
+        parser.add_argument("--actor", default="", help="who does it; kept in the receipt")
+        parser.add_argument("--reason", default="", help="why; kept in the receipt")
+        parser.add_argument("--dry-run", action="store_true", help="do everything, then undo it")
+
+    def run(self, kind: str, options: dict[str, Any]) -> None:
+        """Apply the plan as a change of this kind."""
+        try:
+            plan = self.read(options)
+            if options["dry_run"]:
+                return self.rehearse(kind, plan, options)
+            outcome = self.apply(kind, plan, options)
+        except InvalidPlan as error:
+            flaws = [vars(flaw) for flaw in error.flaws]
+            text = "\n".join(f"{flaw.where}: {flaw.problem}" for flaw in error.flaws)
+            self.answer(options, {"invalid": flaws}, text)
+            raise CommandError("The plan is invalid; nothing was written.", returncode=EXIT_INVALID) from error
+        except Conflict as error:
+            problems = [vars(problem) for problem in error.problems]
+            text = "\n".join(
+                f"{one.id}: {one.problem}, approved {one.approved}, now {one.current}" for one in error.problems
+            )
+            self.answer(options, {"conflict": error.conflict, "problems": problems}, text or str(error))
+            raise CommandError(f"Conflict: {error}. Nothing was written.", returncode=EXIT_CONFLICT) from error
+        except UnknownKind as error:
+            raise CommandError(str(error)) from error
+        content = {
+            "change_id": plan.change_id,
+            "applied": outcome is not Outcome.ALREADY,
+            "targets": len(plan.targets),
+        }
+        self.answer(options, content, f"{plan.change_id}: {outcome}, {len(plan.targets)} targets")
+
+    def read(self, options: dict[str, Any]) -> Plan:
+        """Read the plan from its file or from stdin."""
+        name = options["plan"]
+        try:
+            data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        except OSError as error:
+            raise CommandError(f"{name} cannot be read: {error.strerror}", returncode=EXIT_INVALID) from error
+        return read_plan(
+            data,
+            name=name,
+            change_id=options["change_id"],
+            tenant=options["tenant"],
+            targets_max=load_settings().max_targets,
+        )
+
+    def apply(self, kind: str, plan: Plan, options: dict[str, Any]) -> Outcome:
+        """Apply it, or name the one command that settles what became of it."""
+        try:
+            return apply_surely(
+                kind=kind,
+                change_id=plan.change_id,
+                tenant=plan.tenant,
+                targets=plan.targets,
+                actor=options["actor"],
+                reason=options["reason"],
+                using=self.alias(options),
+            )
+        except OutcomeUnknown as error:
+            settle = f"manage.py inspect_change {plan.change_id!r} --database {self.alias(options)}"
+            content = {"change_id": plan.change_id, "unknown": str(error), "settle": settle}
+            self.answer(options, content, f"{plan.change_id}: unknown")
+            raise CommandError(
+                f"Unknown: {error}. When the database is back, settle it with: {settle}", returncode=EXIT_UNKNOWN
+            ) from error
+
+    def rehearse(self, kind: str, plan: Plan, options: dict[str, Any]) -> None:
+        """Say what would happen."""
+        would = rehearse_change(
+            kind=kind, change_id=plan.change_id, tenant=plan.tenant, targets=plan.targets, using=self.alias(options)
+        )
+        count = len(plan.targets)
+        content = {"change_id": plan.change_id, "applied": False, "targets": count, "would_apply": would}
+        text = "would be applied" if would else "was applied before"
+        self.answer(options, content, f"{plan.change_id}: {text}, {count} targets (dry run)")

@@ -1,0 +1,31 @@
+"""``manage.py doctor``."""
+
+from typing import Any
+
+from django.core.checks import ERROR, CheckMessage, run_checks
+from django.core.management.base import CommandError
+from django.db import connections
+
+from receipts.checks import DOCTOR
+from receipts.management.command import ReceiptsCommand
+
+
+class Command(ReceiptsCommand):
+    """Look whether the databases bear what Kwit promises."""
+
+    help = "Look whether the databases bear what Kwit promises. Exit: 0, or 1 when a promise does not hold."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        aliases = [options["database"]] if options["database"] else list(connections)
+        messages = run_checks(tags=[DOCTOR], include_deployment_checks=True, databases=aliases)
+        findings = [self.finding(message) for message in messages]
+        lines = [f"{one['severity']} {one['id']}: {one['about']}. To do: {one['what_to_do']}" for one in findings]
+        self.answer(options, {"findings": findings}, "\n".join(lines) or "Nothing found.")
+        if errors := sum(message.level >= ERROR for message in messages):
+            raise CommandError(f"{errors} findings break a promise.")
+
+    def finding(self, message: CheckMessage) -> dict[str, str]:
+        """Return a check's message as a finding."""
+        severity = "error" if message.level >= ERROR else "warning"
+        return {"id": message.id or "", "severity": severity, "about": message.msg, "what_to_do": message.hint or ""}

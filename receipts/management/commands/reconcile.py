@@ -1,0 +1,62 @@
+"""``manage.py reconcile``."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from receipts.api import UnknownKind, reconcile, record_reconciliation
+from receipts.management.command import EXIT_DIFFERS, ReceiptsCommand
+from receipts.reconcile import Reconciled, count_receipts
+
+
+class Command(ReceiptsCommand):
+    """Compare receipts with the rows as they are now."""
+
+    help = (
+        "Compare receipts with the rows as they are now. Exit: 0 all match, 5 some differ, 1 there is no such receipt."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("change_ids", nargs="*", default=[], metavar="CHANGE_ID")
+        which.add_argument("--all", action="store_true", help="every receipt there is")
+        parser.add_argument("--record", action="store_true", help="keep the results in receipts_reconciliation")
+        parser.add_argument("--actor", default="", help="with --record: who looked")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias, differing, separator = self.alias(options), 0, ""
+        ids = None if options["all"] else options["change_ids"]
+        total = count_receipts(using=alias) if ids is None else len(ids)
+        try:
+            results = reconcile(change_ids=ids, using=alias)
+            self.begin(options)
+            for result in self.watched(results, total=total):
+                self.show(result, options, separator)
+                separator, differing = ", ", differing + (not result.is_match)
+                if options["record"]:
+                    record_reconciliation(result, actor=options["actor"], using=alias)
+        except (LookupError, UnknownKind) as error:
+            raise CommandError(str(error)) from error
+        self.end(options)
+        if differing:
+            raise CommandError(f"{differing} of {total} changes differ from their receipts.", returncode=EXIT_DIFFERS)
+
+    def begin(self, options: dict[str, Any]) -> None:
+        """Open the JSON object; it is written as the results come, however many there are."""
+        if options["json"]:
+            self.stdout.write('{"changes": [', ending="")
+
+    def show(self, result: Reconciled, options: dict[str, Any], separator: str) -> None:
+        """Print one receipt's result."""
+        if options["json"]:
+            self.stdout.write(separator + json.dumps(result.as_json(), ensure_ascii=False), ending="")
+        else:
+            self.stdout.write(result.as_text())
+
+    def end(self, options: dict[str, Any]) -> None:
+        """Close the JSON object."""
+        if options["json"]:
+            self.stdout.write("]}")

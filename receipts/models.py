@@ -1,0 +1,141 @@
+"""
+Receipts, their audit rows, stored plans and stored reconciliations.
+
+``receipts_changes`` and ``receipts_audit`` are append-only: triggers of migration 0002 refuse UPDATE and DELETE.
+"""
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from .querysets import ChangeQuerySet, PlanQuerySet, PlanState
+
+
+class Change(models.Model):
+    """One receipt: a change that was committed."""
+
+    change_id = models.CharField(max_length=64, primary_key=True)
+    kind = models.CharField(max_length=20)
+    tenant = models.CharField(max_length=64)
+    targets = models.JSONField()
+    digest = models.CharField(max_length=64)
+    actor = models.CharField(max_length=150, db_default="", blank=True)
+    reason = models.TextField(db_default="", blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    objects = ChangeQuerySet.as_manager()
+
+    class Meta:
+        db_table = "receipts_changes"
+        verbose_name = "receipt"
+        constraints = [models.CheckConstraint(condition=~Q(change_id=""), name="ck_receipts_change_id")]
+        indexes = [models.Index(fields=["tenant", "created_at"], name="ix_receipts_change_tenant")]
+
+    def __str__(self) -> str:
+        return self.change_id
+
+
+class Audit(models.Model):
+    """One row that a change has changed: how the UPDATE found it, and how it left it."""
+
+    # No index of its own: uq_receipts_audit_target begins with it.
+    change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="audit", db_index=False)
+    target_id = models.BigIntegerField()
+    revision_before = models.BigIntegerField()
+    revision_after = models.BigIntegerField()
+    # One column for before and after: a kind never sets the qty that it compares (check receipts.E012).
+    qty = models.BigIntegerField()
+    state_before = models.CharField(max_length=40)
+    state_after = models.CharField(max_length=40)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "receipts_audit"
+        verbose_name = "audit row"
+        constraints = [
+            models.UniqueConstraint(fields=["change", "target_id"], name="uq_receipts_audit_target"),
+            models.CheckConstraint(
+                condition=Q(revision_after__gt=F("revision_before")), name="ck_receipts_audit_revision"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.change_id}/{self.target_id}"
+
+
+class StoredPlan(models.Model):
+    """One plan kept in the database until two people agree: draft, approved, then applied or refused."""
+
+    change_id = models.CharField(max_length=64)
+    kind = models.CharField(max_length=20)
+    tenant = models.CharField(max_length=64)
+    targets = models.JSONField()
+    digest = models.CharField(max_length=64)
+    state = models.CharField(max_length=10, choices=PlanState.choices, db_default=PlanState.DRAFT)
+    author = models.CharField(max_length=150)
+    approver = models.CharField(max_length=150, db_default="", blank=True)
+    approved_digest = models.CharField(max_length=64, db_default="", blank=True)
+    approved_at = models.DateTimeField(null=True, blank=True)
+    reason = models.TextField(db_default="", blank=True)
+    problems = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    decided_at = models.DateTimeField(null=True, blank=True)
+
+    objects = PlanQuerySet.as_manager()
+
+    class Meta:
+        db_table = "receipts_plan"
+        verbose_name = "plan"
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=PlanState.values), name="ck_receipts_plan_state"),
+            # Four eyes, whoever writes: the approver is not the author.
+            models.CheckConstraint(
+                condition=~Q(author="") & ~Q(approver=F("author")), name="ck_receipts_plan_four_eyes"
+            ),
+            # A draft has no approval, everything else has one, and it is an approval of this very content.
+            models.CheckConstraint(
+                condition=Q(state=PlanState.DRAFT, approver="", approved_digest="", approved_at__isnull=True)
+                | ~Q(state=PlanState.DRAFT)
+                & ~Q(approver="")
+                & Q(approved_digest=F("digest"), approved_at__isnull=False),
+                name="ck_receipts_plan_approval",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=[PlanState.DRAFT, PlanState.APPROVED], decided_at__isnull=True)
+                | Q(state=PlanState.APPLIED, decided_at__isnull=False)
+                | Q(state=PlanState.REFUSED, decided_at__isnull=False, problems__isnull=False),
+                name="ck_receipts_plan_decided",
+            ),
+        ]
+        indexes = [models.Index(fields=["change_id"], name="ix_receipts_plan_change")]
+
+    def __str__(self) -> str:
+        return f"{self.change_id} ({self.state})"
+
+
+class Reconciliation(models.Model):
+    """One comparison of a receipt with the rows as they were at that moment."""
+
+    change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="reconciliations", db_index=False)
+    taken_at = models.DateTimeField(db_default=Now())
+    actor = models.CharField(max_length=150, db_default="", blank=True)
+    match = models.IntegerField()
+    changed = models.IntegerField()
+    missing = models.IntegerField()
+    # Only the items that differ: a match says nothing that the receipt does not say.
+    items = models.JSONField()
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "receipts_reconciliation"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(match__gte=0, changed__gte=0, missing__gte=0), name="ck_receipts_reconciliation_counts"
+            ),
+        ]
+        indexes = [models.Index(fields=["change", "taken_at"], name="ix_receipts_reconciliation")]
+
+    def __str__(self) -> str:
+        return f"{self.change_id} at {self.taken_at}"

@@ -1,0 +1,373 @@
+"""
+A plan: which rows are to be changed, as they were approved. Reads JSON, CSV and XLSX; pure, no ORM, no SQL.
+
+Every flaw is found in one go and reported with its place. Types are strict, because a lenient reading is another row:
+SQLite takes ``true``, ``1.0``, ``"01"`` and ``" 1"`` all for row 1.
+"""
+
+import csv
+import io
+import json
+import re
+import unicodedata
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from python_calamine import CalamineError, CalamineWorkbook
+
+from .canonical import Target, digest
+from .errors import Flaw, InvalidPlan
+
+ID_MAX = 2**63 - 1
+#: One below the largest 32-bit integer, so that revision + 1 always fits.
+REVISION_MAX = 2**31 - 2
+QTY_MAX = 2**31 - 1
+#: Characters. An index key on every database, and something that a person can still read out on the phone.
+CHANGE_ID_CHARS_MAX = 64
+TENANT_CHARS_MAX = 64
+ACTOR_CHARS_MAX = 150
+REASON_CHARS_MAX = 2_000
+#: Bytes of a plan file. Ten thousand targets need less than one megabyte in any of the formats.
+PLAN_BYTES_MAX = 16 * 2**20
+#: Bytes of an XLSX when unpacked: a small file can hold a very large sheet.
+XLSX_BYTES_MAX = 128 * 2**20
+#: A spreadsheet keeps numbers as floating point, exact to 15 digits; a longer id belongs into a text cell.
+XLSX_NUMBER_MAX = 10**15 - 1
+
+COLUMNS = ("id", "revision", "qty")
+SEPARATORS = ",;\t|"
+PLAIN_INTEGER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+
+
+def checked_key(text: str) -> str:
+    """Return text that is fit to be a key: the same on every database, and visible as it is."""
+    if text != text.strip():
+        raise ValueError("has a blank at an end")
+    if not text.isprintable():
+        raise ValueError("has a character that is not printable")
+    if not unicodedata.is_normalized("NFC", text):
+        raise ValueError("is not in Unicode normal form C (NFC)")
+    return text
+
+
+def checked_note(text: str) -> str:
+    """Return text that every database can store."""
+    if re.search("[\x00\ud800-\udfff]", text):
+        raise ValueError("has a character that cannot be stored")
+    return text
+
+
+Key = Annotated[str, Field(min_length=1), AfterValidator(checked_key)]
+Note = Annotated[str, AfterValidator(checked_note)]
+
+
+class TargetShape(BaseModel):
+    """What one target must look like."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    id: Annotated[int, Field(ge=1, le=ID_MAX)]
+    revision: Annotated[int, Field(ge=0, le=REVISION_MAX)]
+    qty: Annotated[int, Field(ge=0, le=QTY_MAX)]
+
+
+class PlanShape(BaseModel):
+    """What a plan must look like, whatever it was read from."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    change_id: Annotated[Key, Field(max_length=CHANGE_ID_CHARS_MAX)]
+    tenant: Annotated[Key, Field(max_length=TENANT_CHARS_MAX)]
+    targets: list[TargetShape]
+
+
+class OriginShape(BaseModel):
+    """Who wants a change, and why."""
+
+    model_config = ConfigDict(strict=True)
+    actor: Annotated[Note, Field(max_length=ACTOR_CHARS_MAX)]
+    reason: Annotated[Note, Field(max_length=REASON_CHARS_MAX)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan without flaws, its targets sorted by id."""
+
+    change_id: str
+    tenant: str
+    targets: tuple[Target, ...]
+
+    def digest(self, *, kind: str) -> str:
+        """Return what identifies this plan as a change of that kind."""
+        return digest(change_id=self.change_id, kind=kind, tenant=self.tenant, targets=self.targets)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a reader found: plain values, how to name a place in them, and what could not even be read."""
+
+    content: dict[str, Any]
+    name_place: Callable[[Sequence[int | str]], str]
+    flaws: tuple[Flaw, ...] = ()
+
+
+def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target], targets_max: int) -> Plan:
+    """
+    Return the plan that these arguments make.
+
+    Raises: InvalidPlan.
+    """
+    rows = [target._asdict() if isinstance(target, Target) else target for target in targets]
+    content = {"change_id": change_id, "tenant": tenant, "targets": rows}
+    return checked(Draft(content, json_place), targets_max=targets_max)
+
+
+def check_origin(*, actor: str, reason: str) -> None:
+    """
+    Refuse an actor or a reason that the receipt could not keep.
+
+    Raises: InvalidPlan.
+    """
+    try:
+        OriginShape(actor=actor, reason=reason)
+    except ValidationError as error:
+        raise InvalidPlan([Flaw(json_place(one["loc"]), wording(one)) for one in error.errors()]) from error
+
+
+def read_plan(
+    data: bytes, *, name: str, targets_max: int, change_id: str | None = None, tenant: str | None = None
+) -> Plan:
+    """
+    Read a plan file; its name tells the format, ``-`` being JSON.
+
+    JSON brings change_id and tenant along; for CSV and XLSX they are arguments.
+
+    Raises: InvalidPlan.
+    """
+    suffix = ".json" if name == "-" else PurePath(name).suffix.lower()
+    if suffix not in (".json", ".csv", ".xlsx"):
+        raise InvalidPlan([Flaw(name, "is neither a .json nor a .csv nor an .xlsx file")])
+    if len(data) > PLAN_BYTES_MAX:
+        raise InvalidPlan([Flaw(name, f"has more than {PLAN_BYTES_MAX:,} bytes")])
+    beside = {key: value for key, value in (("change_id", change_id), ("tenant", tenant)) if value is not None}
+    if suffix == ".json":
+        return checked(read_json(data, beside), targets_max=targets_max)
+    table = csv_rows(data) if suffix == ".csv" else xlsx_rows(data)
+    return checked(read_table(table, beside), targets_max=targets_max)
+
+
+def checked(draft: Draft, *, targets_max: int) -> Plan:
+    """Return the plan in a draft, or raise InvalidPlan with all of its flaws."""
+    flaws = list(draft.flaws)
+    try:
+        shape = PlanShape.model_validate(draft.content)
+    except ValidationError as error:
+        flaws += [Flaw(draft.name_place(one["loc"]), wording(one)) for one in error.errors(include_url=False)]
+    rows = draft.content.get("targets")
+    if isinstance(rows, list):
+        flaws += repeated_targets(rows, draft.name_place)
+        if not 1 <= len(rows) <= targets_max:
+            flaws.append(Flaw("targets", f"has {len(rows):,} targets; a change has from 1 to {targets_max:,}"))
+    if flaws:
+        raise InvalidPlan(flaws)
+    targets = sorted(Target(id=row.id, revision=row.revision, qty=row.qty) for row in shape.targets)
+    return Plan(change_id=shape.change_id, tenant=shape.tenant, targets=tuple(targets))
+
+
+def repeated_targets(rows: list[Any], name_place: Callable[[Sequence[int | str]], str]) -> list[Flaw]:
+    """Find ids that stand in a plan more than once."""
+    ids = [row["id"] for row in rows if isinstance(row, dict) and type(row.get("id")) is int]
+    repeated = {number for number, times in Counter(ids).items() if times > 1}
+    if not repeated:
+        return []
+    return [
+        Flaw(name_place(("targets", at, "id")), f"id {row['id']} stands in the plan more than once")
+        for at, row in enumerate(rows)
+        if isinstance(row, dict) and type(row.get("id")) is int and row["id"] in repeated
+    ]
+
+
+def wording(error: Any) -> str:
+    """Say in plain words what pydantic found."""
+    shown = repr(error["input"])
+    shown = shown if len(shown) <= 40 else shown[:39] + "…"
+    match error["type"]:
+        case "int_type" | "int_parsing_size":
+            return f"must be an integer, not {shown}"
+        case "string_type":
+            return f"must be text, not {shown}"
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return "is not known here"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "greater_than_equal":
+            return f"must be {error['ctx']['ge']} or more, not {shown}"
+        case "less_than_equal":
+            return f"must be {error['ctx']['le']} or less, not {shown}"
+        case "string_too_short":
+            return "is empty"
+        case "string_too_long":
+            return f"is longer than {error['ctx']['max_length']} characters"
+        case "string_unicode":
+            return "has a character that cannot be stored"
+        case "model_type" | "list_type":
+            return f"must be {'an object' if error['type'] == 'model_type' else 'a list'}, not {shown}"
+    return str(error["msg"])
+
+
+# --- JSON
+
+
+class Repeats(dict[str, Any]):
+    """A JSON object in which a key was given twice: the standard parser would keep the last and say nothing."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object, remembering keys that came more than once."""
+    built = dict(pairs)
+    if len(built) == len(pairs):
+        return built
+    marked = Repeats(built)
+    marked.repeated = tuple(sorted(key for key, times in Counter(key for key, _ in pairs).items() if times > 1))
+    return marked
+
+
+def json_place(loc: Sequence[int | str]) -> str:
+    """Name a place as JavaScript would: ``targets[0].id``."""
+    place = ""
+    for step in loc:
+        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
+    return place or "the plan"
+
+
+def refuse_constant(name: str) -> Any:
+    """Refuse NaN and Infinity, which are not JSON."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def read_json(data: bytes, beside: dict[str, str]) -> Draft:
+    """Read a JSON object; what the command line says too must say the same."""
+    try:
+        content = json.loads(decoded(data), object_pairs_hook=json_object, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidPlan([Flaw("the file", f"is not JSON: {error}")]) from error
+    if not isinstance(content, dict):
+        raise InvalidPlan([Flaw("the plan", "must be an object with change_id, tenant and targets")])
+    flaws = [
+        Flaw(key, f"is {content[key]!r} in the file, but {value!r} was asked for")
+        for key, value in beside.items()
+        if key in content and content[key] != value
+    ]
+    flaws += repeated_keys(content, ())
+    return Draft({**beside, **content}, json_place, tuple(flaws))
+
+
+def repeated_keys(value: Any, loc: tuple[int | str, ...]) -> list[Flaw]:
+    """Find keys given twice, in the plan and in each target."""
+    flaws = []
+    if isinstance(value, Repeats):
+        flaws += [Flaw(json_place((*loc, key)), "is given more than once") for key in value.repeated]
+    if isinstance(value, dict):
+        for key, below in value.items():
+            flaws += repeated_keys(below, (*loc, key))
+    elif isinstance(value, list):
+        for at, below in enumerate(value):
+            if isinstance(below, dict):
+                flaws += repeated_keys(below, (*loc, at))
+    return flaws
+
+
+def decoded(data: bytes) -> str:
+    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one."""
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    return data.decode(encoding)
+
+
+# --- tables
+
+
+def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Draft:
+    """Turn numbered rows, the first being the header, into a plan's content."""
+    if not rows:
+        raise InvalidPlan([Flaw("the file", "is empty; it needs a first row with id, revision and qty")])
+    header_row, header = rows[0]
+    flaws = [
+        Flaw(f"row {header_row}, column {at}", f"{name!r} is not one of the columns id, revision, qty")
+        for at, name in enumerate(header, 1)
+        if name not in COLUMNS
+    ]
+    flaws += [Flaw(f"row {header_row}", f"column {name} is missing") for name in COLUMNS if name not in header]
+    flaws += [Flaw(f"row {header_row}", f"column {name} is there twice") for name in COLUMNS if header.count(name) > 1]
+    if flaws:
+        raise InvalidPlan(flaws)
+    body = rows[1:]
+    flaws = [
+        Flaw(f"row {number}", f"has {len(cells)} cells instead of {len(header)}")
+        for number, cells in body
+        if len(cells) != len(header)
+    ]
+    targets = [dict(zip(header, cells, strict=False)) for _, cells in body]
+
+    def name_place(loc: Sequence[int | str]) -> str:
+        if len(loc) < 3:
+            option = {"change_id": "--change-id", "tenant": "--tenant"}
+            return option.get(str(loc[0]), str(loc[0])) if len(loc) == 1 else f"row {body[int(loc[1])][0]}"
+        return f"row {body[int(loc[1])][0]}, column {header.index(loc[2]) + 1} ({loc[2]})"
+
+    return Draft({**beside, "targets": targets}, name_place, tuple(flaws))
+
+
+def csv_rows(data: bytes) -> list[tuple[int, list[Any]]]:
+    """Read a CSV; its separator is the one that splits the header into known columns."""
+    try:
+        text = decoded(data)
+        first = text.split("\n", 1)[0].strip("\r")
+        separator = max(SEPARATORS, key=first.count)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        rows = [(reader.line_num, [plain_integer(cell) for cell in cells]) for cells in reader]
+    except (UnicodeError, csv.Error) as error:
+        raise InvalidPlan([Flaw("the file", f"is not CSV in UTF-8: {error}")]) from error
+    return [(number, cells) for number, cells in rows if any(cell != "" for cell in cells)]
+
+
+def xlsx_rows(data: bytes) -> list[tuple[int, list[Any]]]:
+    """Read the one sheet of a workbook."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as packed:
+            unpacked_bytes = sum(entry.file_size for entry in packed.infolist())
+        if unpacked_bytes > XLSX_BYTES_MAX:
+            raise InvalidPlan([Flaw("the file", f"has more than {XLSX_BYTES_MAX:,} bytes when unpacked")])
+        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
+        sheets = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names]
+    except (CalamineError, zipfile.BadZipFile, OSError) as error:
+        raise InvalidPlan([Flaw("the file", f"is not an XLSX workbook: {error}")]) from error
+    filled = [(name, rows) for name, rows in sheets if any(cell != "" for row in rows for cell in row)]
+    if len(filled) > 1:
+        raise InvalidPlan([Flaw(f"sheet {filled[1][0]!r}", "is a second sheet with content; a plan is one sheet")])
+    rows = [
+        (number, [spreadsheet_integer(cell) for cell in row])
+        for _, rows in filled
+        for number, row in enumerate(rows, 1)
+    ]
+    return [(number, cells) for number, cells in rows if any(cell != "" for cell in cells)]
+
+
+def plain_integer(cell: str) -> int | str:
+    """Return an integer for its plainest spelling only; ``0010``, ``10.0`` and full-width digits stay text."""
+    return int(cell) if PLAIN_INTEGER.fullmatch(cell) else cell
+
+
+def spreadsheet_integer(cell: Any) -> Any:
+    """Return an integer for a whole number that a spreadsheet holds exactly, or for plain digits in a text cell."""
+    if isinstance(cell, str):
+        return plain_integer(cell)
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= XLSX_NUMBER_MAX:
+        return int(cell)
+    return cell

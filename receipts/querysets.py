@@ -1,0 +1,56 @@
+"""Words for rows: what may be asked of them in a chain, and writes that may lose a race."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+
+
+class PlanState(models.TextChoices):
+    DRAFT = "draft"
+    APPROVED = "approved"
+    APPLIED = "applied"
+    REFUSED = "refused"
+
+
+class ChangeQuerySet(models.QuerySet[Any]):
+    """Receipts."""
+
+    def in_pages(self, *, page_rows: int = 500) -> Any:
+        """
+        Yield (change_id, kind, tenant) of every receipt, in the order of the key.
+
+        By key range and not with one open cursor, so that it holds no transaction open however long it takes.
+        """
+        last = ""
+        columns = self.order_by("pk").values_list("pk", "kind", "tenant")
+        while page := list(columns.filter(pk__gt=last)[:page_rows]):
+            yield from page
+            last = page[-1][0]
+
+
+class PlanQuerySet(models.QuerySet[Any]):
+    """Stored plans. Each ``try_`` repeats in its WHERE what it relies on, and returns whether this caller won."""
+
+    def try_edit(self, pk: int, *, targets: list[dict[str, int]], digest: str) -> bool:
+        """Replace the content of a plan that is not settled; an approval is void with that."""
+        won = self.filter(pk=pk, state__in=[PlanState.DRAFT, PlanState.APPROVED]).update(
+            targets=targets, digest=digest, state=PlanState.DRAFT, approver="", approved_digest="", approved_at=None
+        )
+        return won == 1
+
+    def try_approve(self, pk: int, *, approver: str, digest: str, now: datetime) -> bool:
+        """Approve a draft as long as its content is still what the approver saw."""
+        won = self.filter(pk=pk, state=PlanState.DRAFT, digest=digest).update(
+            state=PlanState.APPROVED, approver=approver, approved_digest=digest, approved_at=now
+        )
+        return won == 1
+
+    def try_settle(
+        self, pk: int, *, digest: str, state: PlanState, now: datetime, problems: list[dict[str, Any]] | None = None
+    ) -> bool:
+        """Write down what became of an approved plan whose content is still the approved one."""
+        won = self.filter(pk=pk, state=PlanState.APPROVED, approved_digest=digest).update(
+            state=state, decided_at=now, problems=problems
+        )
+        return won == 1

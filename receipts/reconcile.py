@@ -1,0 +1,213 @@
+"""Compare receipts with the rows as they are now. Reads only: it repairs nothing and names no cause."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db import connections, router
+
+from .canonical import Target, digest, stored_targets
+from .kinds import get_kind
+from .models import Audit, Change, Reconciliation
+
+#: Rows per fetch.
+FETCH_ROWS = 2_000
+
+
+class Row(NamedTuple):
+    """What is compared of a row."""
+
+    revision: int
+    qty: int | None
+    state: str | None
+
+
+class Item(NamedTuple):
+    """One target: ``match``, ``changed`` or ``missing``; ``current`` is None when it is missing for this tenant."""
+
+    id: int
+    category: str
+    recorded: Row
+    current: Row | None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields that differ."""
+        if self.current is None:
+            return ()
+        pairs = zip(Row._fields, self.recorded, self.current, strict=True)
+        return tuple(name for name, recorded, current in pairs if recorded != current)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the commands print it."""
+        current = self.current._asdict() if self.current is not None else None
+        return {"id": self.id, "category": self.category, "recorded": self.recorded._asdict(), "current": current}
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """One receipt compared with its rows, all as of one moment."""
+
+    change_id: str
+    match: int
+    changed: int
+    missing: int
+    items: tuple[Item, ...]
+
+    @property
+    def is_match(self) -> bool:
+        """Whether every row is as the receipt says."""
+        return not self.changed and not self.missing
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the commands print it."""
+        return vars(self) | {"items": [item.as_json() for item in self.items]}
+
+    def as_text(self) -> str:
+        """Return it for a person: the counts, and what differs."""
+        lines = [f"{self.change_id}: {self.match} match, {self.changed} changed, {self.missing} missing"]
+        for item in self.items:
+            if item.current is not None:
+                recorded, current = item.recorded._asdict(), item.current._asdict()
+                differing = ", ".join(f"{name} {recorded[name]} -> {current[name]}" for name in item.fields)
+                lines += [f"  {item.id}: changed: {differing}"] if differing else []
+            else:
+                lines.append(f"  {item.id}: missing")
+        return "\n".join(lines)
+
+
+class AuditRow(NamedTuple):
+    """One audit row as committed."""
+
+    target_id: int
+    revision_before: int
+    revision_after: int
+    qty: int
+    state_before: str
+    state_after: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A receipt as committed."""
+
+    change_id: str
+    kind: str
+    tenant: str
+    targets: tuple[Target, ...]
+    digest: str
+    actor: str
+    reason: str
+    created_at: datetime
+    audit: tuple[AuditRow, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the commands print it."""
+        rows = {"targets": [row._asdict() for row in self.targets], "audit": [row._asdict() for row in self.audit]}
+        return vars(self) | rows
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether the digest is that of the content."""
+        return self.digest == digest(change_id=self.change_id, kind=self.kind, tenant=self.tenant, targets=self.targets)
+
+
+def inspect_change(*, change_id: str, tenant: str | None = None, using: str | None = None) -> Receipt | None:
+    """
+    Return the receipt of a change with its audit rows, or None when there is none (for this tenant, if one is given).
+
+    None means "not committed as far as can be seen now": a transaction that is still open may yet commit it.
+    """
+    alias = using or router.db_for_write(Change)
+    found = Change.objects.using(alias).filter(pk=change_id)
+    change = (found if tenant is None else found.filter(tenant=tenant)).first()
+    if change is None:
+        return None
+    audit = Audit.objects.using(alias).filter(change_id=change_id).order_by("target_id")
+    return Receipt(
+        change_id=change.change_id,
+        kind=change.kind,
+        tenant=change.tenant,
+        targets=stored_targets(change.targets),
+        digest=change.digest,
+        actor=change.actor,
+        reason=change.reason,
+        created_at=change.created_at,
+        audit=tuple(AuditRow(*row) for row in audit.values_list(*AuditRow._fields)),
+    )
+
+
+def reconcile(*, change_ids: Iterable[str] | None = None, using: str | None = None) -> Iterator[Reconciled]:
+    """
+    Compare these receipts, or every one there is, with the rows as they are now; yield one result per receipt.
+
+    Each receipt is compared in one statement, and so in one snapshot, whatever happens to the rows meanwhile. Results
+    come one by one; only one receipt's items are in memory at a time.
+
+    Raises: LookupError for a change_id without a receipt, before anything is compared; UnknownKind.
+    """
+    alias = using or router.db_for_write(Change)
+    receipts = Change.objects.using(alias)
+    if change_ids is None:
+        headers: Iterable[tuple[str, str, str]] = receipts.in_pages()
+    else:
+        wanted = list(dict.fromkeys(change_ids))
+        found = {row[0]: row for row in receipts.filter(pk__in=wanted).values_list("pk", "kind", "tenant")}
+        if absent := [change_id for change_id in wanted if change_id not in found]:
+            raise LookupError(f"no receipt of {', '.join(map(repr, absent))}")
+        headers = [found[change_id] for change_id in wanted]
+    return (compared(change_id, kind, tenant, alias) for change_id, kind, tenant in headers)
+
+
+def count_receipts(*, using: str | None = None) -> int:
+    """Return how many receipts there are, for a progress bar."""
+    return Change.objects.using(using or router.db_for_write(Change)).count()
+
+
+def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
+    """Compare one receipt."""
+    counts = {"match": 0, "changed": 0, "missing": 0}
+    items = []
+    for target_id, after, qty, state, there, revision_now, qty_now, state_now in joined(change_id, kind, tenant, alias):
+        recorded = Row(after, qty, state)
+        if there is None:
+            item = Item(target_id, "missing", recorded, None)
+        else:
+            current = Row(revision_now, qty_now, state_now)
+            item = Item(target_id, "match" if current == recorded else "changed", recorded, current)
+        counts[item.category] += 1
+        items.append(item)
+    return Reconciled(change_id, **counts, items=tuple(items))
+
+
+def joined(change_id: str, kind: str, tenant: str, alias: str) -> Iterator[tuple[Any, ...]]:
+    """Read audit rows and present rows in one statement, by id and never by count."""
+    connection = connections[alias]
+    shape = get_kind(kind).shape(connection)
+    sql = f"""
+        SELECT a.target_id, a.revision_after, a.qty, a.state_after, t.{shape.id}, t.{shape.revision}, t.{shape.qty},
+            t.{shape.state}
+        FROM receipts_audit a LEFT JOIN {shape.table} t ON t.{shape.id} = a.target_id AND t.{shape.tenant} = %s
+        WHERE a.change_id = %s ORDER BY a.target_id"""  # noqa: S608 - names come from model fields and are quoted
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [tenant, change_id])
+        while rows := cursor.fetchmany(FETCH_ROWS):
+            yield from rows
+
+
+def record_reconciliation(result: Reconciled, *, actor: str, using: str | None = None) -> Reconciliation:
+    """
+    Keep a result, so that drift has a history; of the items those that differ.
+
+    Transaction: one statement.
+    """
+    alias = using or router.db_for_write(Reconciliation)
+    return Reconciliation.objects.using(alias).create(
+        change_id=result.change_id,
+        actor=actor,
+        match=result.match,
+        changed=result.changed,
+        missing=result.missing,
+        items=[item.as_json() for item in result.items if item.category != "match"],
+    )

@@ -1,0 +1,31 @@
+"""Fixtures of the receipts' tests."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.backends.signals import connection_created
+
+LEVELS = ("read committed", "repeatable read", "serializable")
+
+
+@pytest.fixture(params=LEVELS)
+def isolation(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[str]:
+    """Give every connection of the test this isolation level; SQLite has but one."""
+    level: str = request.param
+    if connection.vendor == "sqlite":
+        if level != "serializable":
+            pytest.skip("SQLite is serializable always")
+        yield level
+        return
+
+    def set_level(connection: Any, **kwargs: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
+
+    connection.close()
+    connection_created.connect(set_level)
+    yield level
+    connection_created.disconnect(set_level)
+    connection.close()

@@ -1,0 +1,188 @@
+"""Races with real connections, on each isolation level; the naive version loses each time, or they prove nothing."""
+
+import threading
+
+import pytest
+from django.db import connection, transaction
+
+from portal.models import OrderLine
+from receipts.api import Conflict, Target, cancel_many, cancel_one, reconcile
+from receipts.errors import Collided
+from receipts.models import Change
+from tests.factories import make_line, make_order
+from tests.racing import background, is_waiting_for_lock, open_transaction, race, until
+from tests.receipts.plain import cancel, states, target
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def bump(line):
+    """Change a row as any other part of the site would."""
+    OrderLine.objects.filter(pk=line.pk).update(revision=line.revision + 1, qty=99)
+
+
+def test_reading_and_then_writing_loses_the_race():
+    """The positive control: this is what cancel_one must not do."""
+    line = make_line()
+    all_have_read = threading.Barrier(4)
+
+    def naive(number):
+        read = OrderLine.objects.get(pk=line.pk)
+        if (read.state, read.revision, read.qty) != ("pending", 4, 10):
+            return False
+        all_have_read.wait(30)
+        read.state, read.revision = "cancelled", read.revision + 1
+        read.save()
+        return True
+
+    assert race(4, naive) == [True] * 4
+
+
+def test_one_of_many_cancels_a_row(isolation):
+    line = make_line()
+
+    outcomes = race(4, lambda number: cancel_one(tenant="acme", target=target(line)))
+
+    assert outcomes.count(Target(line.pk, 5, 10)) == 1
+    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 3
+    assert states(line) == [("cancelled", 5)]
+
+
+def test_many_with_one_change_id_apply_it_once(isolation):
+    lines = [make_line() for _ in range(3)]
+
+    outcomes = race(4, lambda number: cancel(*map(target, lines)))
+
+    assert sorted(outcomes, key=str) == [False, False, False, True]
+    assert states(*lines) == [("cancelled", 5)] * 3
+
+
+@pytest.mark.parametrize(("commit", "answer"), [(True, False), (False, True)])
+def test_the_second_with_one_change_id_waits_for_the_first(isolation, commit, answer):
+    """R9: the first is still open; once it has committed the second answers False, once rolled back it applies."""
+    line = make_line()
+
+    with open_transaction(lambda: cancel(target(line)), commit=commit) as first:
+        second = background(lambda: cancel(target(line)))
+        until(is_waiting_for_lock)
+
+    assert first is True
+    assert second.end() is answer
+    assert states(line) == [("cancelled", 5)]
+
+
+@pytest.mark.parametrize("verb", ["one", "many"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_row_that_changes_during_the_wait_for_its_lock_is_compared_again(isolation, verb, commit):
+    """READ COMMITTED re-checks the UPDATE's condition on the row as committed; the other levels repeat."""
+    line = make_line()
+
+    def act():
+        return cancel_one(tenant="acme", target=target(line)) if verb == "one" else cancel(target(line))
+
+    with open_transaction(lambda: bump(line), commit=commit):
+        late = background(act)
+        until(is_waiting_for_lock)
+    outcome = late.end()
+
+    if commit:
+        assert isinstance(outcome, Conflict)
+        assert outcome.problems[0].current == {"revision": 5, "qty": 99, "state": "pending"}
+        assert states(line) == [("pending", 5)]
+    else:
+        assert outcome in (True, Target(line.pk, 5, 10))
+        assert states(line) == [("cancelled", 5)]
+
+
+def test_an_older_snapshot_in_the_callers_transaction_is_a_conflict(isolation):
+    """The caller's transaction cannot be repeated for it; READ COMMITTED has no older snapshot."""
+    line = make_line()
+    if connection.vendor == "sqlite":
+        pytest.skip("on SQLite nobody gets in between")
+
+    with transaction.atomic():
+        assert OrderLine.objects.filter(pk=line.pk, revision=4).exists()
+        assert background(lambda: bump(line)).end() is None
+        with pytest.raises(Conflict) as caught:
+            cancel(target(line))
+        assert OrderLine.objects.filter(pk=line.pk).exists()
+
+    assert isinstance(caught.value, Collided) is (isolation != "read committed")
+    assert states(line) == [("pending", 5)]
+
+
+def test_a_change_id_taken_behind_an_older_snapshot_is_a_conflict_too(isolation):
+    line = make_line()
+    if connection.vendor == "sqlite":
+        pytest.skip("on SQLite nobody gets in between")
+
+    with transaction.atomic():
+        assert not Change.objects.exists()
+        assert background(lambda: cancel(target(line))).end() is True
+        if isolation == "read committed":
+            assert cancel(target(line)) is False
+        else:
+            with pytest.raises(Collided):
+                cancel(target(line))
+
+    assert states(line) == [("cancelled", 5)]
+
+
+def test_overlapping_plans_in_opposite_order_never_deadlock(isolation):
+    """R10: plan A (1, 2) and plan B (2, 1) at once, 200 times; exactly one is applied each time."""
+    rounds = 200 if isolation == "read committed" or connection.vendor == "sqlite" else 40
+    order = make_order()
+    lines = OrderLine.objects.bulk_create(
+        OrderLine(order=order, tenant="acme", qty=10, revision=4, state="pending", handled=False)
+        for _ in range(2 * rounds)
+    )
+    start = threading.Barrier(2)
+
+    def play(number):
+        answers = []
+        for at in range(rounds):
+            pair = [target(line) for line in lines[2 * at : 2 * at + 2]]
+            start.wait(30)
+            try:
+                answers.append(cancel(*pair[:: 1 if number else -1], change_id=f"CHG-{at}-{number}"))
+            except Conflict as conflict:
+                answers.append([one.problem for one in conflict.problems])
+        return answers
+
+    one, two = race(2, play)
+
+    lost = ["revision_differs", "revision_differs"]
+    assert all({str(pair[0]), str(pair[1])} == {"True", str(lost)} for pair in zip(one, two, strict=True))
+    assert set(OrderLine.objects.values_list("state", "revision")) == {("cancelled", 5)}
+
+
+def test_reconciliation_is_one_snapshot():
+    """R18: a writer moves two rows back and forth together; no result ever shows one of them moved alone."""
+    lines = [make_line(), make_line()]
+    cancel(*map(target, lines))
+    stop = threading.Event()
+
+    def write():
+        qty = 10
+        while not stop.is_set():
+            qty = 21 - qty
+            OrderLine.objects.all().update(qty=qty)
+
+    writer = background(write)
+    try:
+        seen = {next(reconcile(change_ids=["CHG-1"])).changed for _ in range(200)}
+    finally:
+        stop.set()
+        writer.end()
+
+    assert seen <= {0, 2}
+
+
+def test_a_batch_waits_for_nobody_it_does_not_touch():
+    """A row that somebody else has locked does not hold up a batch of other rows."""
+    locked, free = make_line(), make_line()
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+
+    with open_transaction(lambda: bump(locked)):
+        assert cancel_many(change_id="CHG-1", tenant="acme", targets=[target(free)]) is True
