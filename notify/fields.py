@@ -26,6 +26,7 @@ class ExactCharField(CharField):
     """
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+        """Add the collation of this database."""
         parameters: dict[str, Any] = dict(super().db_parameters(connection))
         parameters["collation"] = self.db_collation or EXACT_COLLATIONS.get(connection.vendor)
         return parameters
