@@ -1,1 +1,212 @@
-"""System checks: what is wrong with a site's steps and settings, before a pass finds out."""
+"""System checks: what is wrong with a site's settings, steps or database, before a pass finds out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.core.checks import ERROR, CheckMessage, Error, Warning, register
+from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
+from django.db import DatabaseError, connections, router
+from django.db.models import Field, Model, Q, QuerySet, UniqueConstraint
+from django.db.models.expressions import Col
+from django.template import TemplateDoesNotExist, TemplateSyntaxError
+from django.template.loader import get_template
+from django.utils import timezone
+
+from .backends import room_for
+from .conf import conf
+from .errors import LockUnusable
+from .models import KIND_LENGTH_MAX, Control, RunLog
+from .steps import FlaggedStep, Scope, Step, columns_of, registered
+
+#: The tag of what ``manage.py doctor`` asks; those checks look into a database.
+DOCTOR = "kwit"
+
+
+@register("notify")
+def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E001: a setting of NOTIFY is unknown or has the wrong type."""
+    try:
+        conf()
+    except ImproperlyConfigured as error:
+        return [Error(str(error), hint="See docs/reference.md for names, types and defaults.", id="notify.E001")]
+    return []
+
+
+@register("notify")
+def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E002 to E009, W001: what a step declares does not fit together."""
+    return [message for step in registered() for message in check_step(step)]
+
+
+def faults_of(step: Step) -> list[str]:
+    """Return why a step cannot run; a pass logs these as the step's error and runs the others."""
+    return [f"{message.id}: {message.msg}" for message in check_step(step) if message.level >= ERROR]
+
+
+def check_step(step: Step) -> Iterator[CheckMessage]:
+    """Check one step."""
+    yield from check_kind(step)
+    yield from check_templates(step)
+    is_number = isinstance(step.breaker, int) and not isinstance(step.breaker, bool)
+    if not isinstance(step.breaker, bool) and (not is_number or step.breaker < 1):
+        hint = "Use True for NOTIFY_BREAKER, False for no limit, or a number above 0."
+        yield Error(f"breaker is {step.breaker!r}", hint=hint, obj=type(step), id="notify.E009")
+    try:
+        events = step.events(Scope(now=timezone.now(), since=timezone.now()))
+    except Exception as error:  # whatever the host's code raises is the finding
+        hint = "It must return a queryset without touching the database."
+        yield Error(f"events() raises {type(error).__name__}: {error}", hint=hint, obj=type(step), id="notify.E004")
+        return
+    problem = shape_problem(events)
+    if problem:
+        hint = "Return Model.objects.filter(…).values(key=F(…), event_at=F(…), …)."
+        yield Error(f"events() {problem}", hint=hint, obj=type(step), id="notify.E004")
+        return
+    yield from check_event_time(step, events)
+    key = events.query.annotations.get("key") or events.query.resolve_ref("key")
+    if isinstance(key, Col) and key.target.null:
+        hint = "Filter them out in events(), so that nothing is left out in silence."
+        text = f"key is {key.target.model._meta.label}.{key.target.name}, which may be NULL: such rows are left out"
+        yield Warning(text, hint=hint, obj=type(step), id="notify.W003")
+    if isinstance(step, FlaggedStep):
+        yield from check_flag(step)
+
+
+def check_kind(step: Step) -> Iterator[CheckMessage]:
+    """E002: the kind does not fit the control table; E003: another step has it too."""
+    kind = step.kind
+    named = [f"{type(s).__module__}.{type(s).__qualname__}" for s in registered() if s.kind == kind]
+    if len(named) > 1:
+        hint = f"Give each its own kind: {', '.join(named)}."
+        yield Error(f"{len(named)} steps are of the kind {kind!r}", hint=hint, obj=type(step), id="notify.E003")
+    fits = isinstance(kind, str) and 1 <= len(kind) <= KIND_LENGTH_MAX and kind.isprintable() and kind == kind.strip()
+    if not fits or kind == RunLog.WHOLE:
+        hint = f"Use 1 to {KIND_LENGTH_MAX} printable characters, no blank at either end, and not {RunLog.WHOLE!r}."
+        yield Error(f"the kind {kind!r} cannot be stored", hint=hint, obj=type(step), id="notify.E002")
+
+
+def check_templates(step: Step) -> Iterator[CheckMessage]:
+    """E006: the step writes nothing; E007: a template is missing or faulty."""
+    if step.template is None and step.task is None:
+        hint = "Set template (a mail), task (a to-do item) or both."
+        yield Error("the step writes neither mails nor tasks", hint=hint, obj=type(step), id="notify.E006")
+    names = [f"notify/mail/{step.template}.subject.txt"] if step.template is not None else []
+    names += [f"notify/task/{step.task}.title.txt"] if step.task is not None else []
+    for name in names:
+        try:
+            get_template(name)
+        except TemplateDoesNotExist:
+            hint = "Put it below a folder of TEMPLATES['DIRS'] or an app's templates/."
+            yield Error(f"the template {name} does not exist", hint=hint, obj=type(step), id="notify.E007")
+        except TemplateSyntaxError as error:
+            hint = "Correct the template."
+            yield Error(f"the template {name} is faulty: {error}", hint=hint, obj=type(step), id="notify.E007")
+
+
+def shape_problem(events: Any) -> str:
+    """Say why something cannot be a step's events; an empty text when it can."""
+    if not isinstance(events, QuerySet):
+        return f"gives a {type(events).__name__}, not a queryset"
+    if events.query.combinator or events.query.is_sliced:
+        return "gives a union or a slice, which cannot be joined with the control table"
+    if missing := {"key", "event_at"} - set(columns_of(events)):
+        return f"lacks the columns {', '.join(sorted(missing))}"
+    return ""
+
+
+def check_event_time(step: Step, events: QuerySet[Any, Any]) -> Iterator[CheckMessage]:
+    """E005: the window of an ordinary pass would read the whole table."""
+    if not step.is_windowed:
+        return
+    query = events.query
+    expression = query.annotations.get("event_at") or query.resolve_ref("event_at")
+    if not isinstance(expression, Col):
+        problem = "event_at is computed, so that no index can serve it"
+    elif not is_indexed(expression.target):
+        target = expression.target
+        problem = f"event_at is {target.model._meta.label}.{target.name}, which no index begins with"
+    else:
+        return
+    hint = "Use a plain column with db_index=True (or first in an Index), or set is_windowed = False."
+    yield Error(problem, hint=hint, obj=type(step), id="notify.E005")
+
+
+def is_indexed(field: "Field[Any, Any]") -> bool:
+    """Whether an index or a unique constraint begins with the field."""
+    if getattr(field, "db_index", False) or field.unique:
+        return True
+    meta = field.model._meta
+    firsts = [index.fields[0].lstrip("-") for index in meta.indexes if index.fields]
+    unique = [constraint for constraint in meta.constraints if isinstance(constraint, UniqueConstraint)]
+    firsts += [constraint.fields[0] for constraint in unique if constraint.fields]
+    return field.name in firsts
+
+
+def check_flag(step: FlaggedStep) -> Iterator[CheckMessage]:
+    """E008: the flagged rows lack the flag or the key; W001: no index holds the rows that wait."""
+    model = step.flagged().model
+    for name in (step.flag, step.flag_key):
+        if not has_field(model, name):
+            hint = f"Set flag and flag_key to fields of {model._meta.label}."
+            yield Error(f"{model._meta.label} has no field {name!r}", hint=hint, obj=type(step), id="notify.E008")
+            return
+    waiting = Q(**{step.flag: False})
+    served = any(index.condition == waiting or step.flag in index.fields[:1] for index in model._meta.indexes)
+    if not served and not model._meta.get_field(step.flag).db_index:
+        hint = f"Add Index(fields=[{step.flag_key!r}], condition=Q({step.flag}=False), name=…)."
+        text = f"no index of {model._meta.label} holds the rows that wait to be handled: each pass reads them all"
+        yield Warning(text, hint=hint, obj=type(step), id="notify.W001")
+
+
+def has_field(model: type[Model], name: str) -> bool:
+    """Whether a model has a field or a column attribute of this name."""
+    try:
+        model._meta.get_field(name)
+    except FieldDoesNotExist:
+        return any(getattr(field, "attname", None) == name for field in model._meta.fields)
+    return True
+
+
+def on_database(check: Callable[[str], Iterator[CheckMessage]]) -> Callable[..., list[CheckMessage]]:
+    """Make a system check of one that looks into the database that holds the control table."""
+
+    def run(app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any) -> Any:
+        home = router.db_for_write(Control)
+        wanted = [alias for alias in databases or () if alias == home]
+        return [message for alias in wanted for message in check(alias)]
+
+    return run
+
+
+@register(DOCTOR, deploy=True)
+@on_database
+def check_control_table(alias: str) -> Iterator[CheckMessage]:
+    """E020: the table is missing; E021: the unique constraint is missing."""
+    connection = connections[alias]
+    table = Control._meta.db_table
+    with connection.cursor() as cursor:
+        if table not in connection.introspection.table_names(cursor):
+            hint = f"Run: manage.py migrate --database {alias}"
+            yield Error(f"the table {table} does not exist", hint=hint, obj=alias, id="notify.E020")
+            return
+        constraints = connection.introspection.get_constraints(cursor, table).values()
+    if not any(c["unique"] and c["columns"] == ["kind", "key", "key2"] for c in constraints):
+        hint = "Without it a message can be sent twice. Stop the passes, remove double rows, add the constraint back."
+        text = f"{table} has lost its constraint uq_notify_control_event UNIQUE (kind, key, key2)"
+        yield Error(text, hint=hint, obj=alias, id="notify.E021")
+
+
+@register(DOCTOR, deploy=True)
+@on_database
+def check_lock(alias: str) -> Iterator[CheckMessage]:
+    """E022: a session lock cannot hold on this connection; W002: memory of a pass is not flat."""
+    connection = connections[alias]
+    try:
+        room_for(connection).check_session(connection)
+    except (LockUnusable, DatabaseError) as error:
+        hint = "Every pass would end with this error; give Kwit a connection to the server itself."
+        yield Error(str(error), hint=hint, obj=alias, id="notify.E022")
+    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        hint = "Remove it for this alias, or keep in mind that all candidates of a step are held in memory."
+        yield Warning("DISABLE_SERVER_SIDE_CURSORS is set", hint=hint, obj=alias, id="notify.W002")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -22,7 +22,7 @@ from django.utils import translation
 from .backends import room_for
 from .backends.base import ControlRow, MailRow, Room, TaskRow
 from .conf import Conf
-from .models import MailQueue, MailState
+from .models import MailState
 from .rendering import ENCODER, Message, blocked, make_messages
 from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of
 
@@ -34,6 +34,8 @@ PAUSE_S = 0.05
 NAMED_MAX = 5
 #: How many messages a dry run lists; beyond that it only counts.
 LISTED_MAX = 1000
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,8 @@ class Job:
     is_full: bool = False
     is_baseline: bool = False
     is_dry_run: bool = False
+    #: Whether the pass lock keeps every other pass out.
+    is_alone: bool = False
     #: Called inside each transaction before its first write; raises LockLost to stop the pass.
     guard: Callable[[], None] = lambda: None
     #: Whether the pass has been asked to stop after the chunk in hand.
@@ -74,6 +78,7 @@ class Tally:
     errors: list[str] = field(default_factory=list)
     listed: list[Message] = field(default_factory=list)
     is_complete: bool = True
+    refused: list[int] = field(default_factory=list)
     named: dict[str, list[str]] = field(default_factory=dict)
 
     def name(self, what: str, text: str) -> None:
@@ -110,15 +115,30 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
     scope = scope_of(step, job)
     found = step.candidates(scope, not_before=not_before_of(step, job), using=job.using)
     limit = breaker_of(step, job)
+    if not limit:
+        write_found(found, step, job, tally)
+        return
+    write_found(found[:limit], step, job, tally)
+    while tally.failed and tally.candidates - tally.failed < limit and not job.is_stopping():
+        # Groups that the database refuses outright must not keep the places of those behind them.
+        seen = tally.candidates
+        left = limit - (seen - tally.failed)
+        write_found(found.exclude(key__in=tally.refused)[:left], step, job, tally)
+        if tally.candidates == seen:
+            break
+    if tally.candidates >= limit:
+        note_waiting(found[limit:] if job.is_dry_run else found.exclude(key__in=tally.refused), limit, tally)
+
+
+def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> None:
+    """Run the candidate query once and write its rows chunk by chunk."""
     names = columns_of(found)
-    for rows in job.room.stream(found[:limit] if limit else found, names=names, rows=job.conf.CHUNK_ROWS):
+    for rows in job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS):
         if job.is_stopping():
             tally.is_complete = False
             tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
-            break
+            return
         write_events([as_event(step, names, row) for row in rows], step, job, tally)
-    if limit and tally.candidates >= limit:
-        note_waiting(found[limit:] if job.is_dry_run else found, limit, tally)
 
 
 def scope_of(step: Step, job: Job) -> Scope:
@@ -199,7 +219,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
     Yields the messages of each committed transaction with the (key, key2) that were new.
     """
     try:
-        yield messages, write_repeating(messages, step, job)
+        yield messages, repeating(lambda: write(messages, step, job), job)
     except (DataError, IntegrityError) as error:
         if len(messages) > 1:
             middle = len(messages) // 2
@@ -208,18 +228,19 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
             return
         stand_in = [blocked(messages[0].event, f"refused by the database: {error}")]
         try:
-            yield stand_in, write_repeating(stand_in, step, job)
+            yield stand_in, repeating(lambda: write(stand_in, step, job), job)
         except (DataError, IntegrityError) as again:
             # Not even its control row is accepted, so it stays a candidate; the pass says so and goes on.
             tally.failed += 1
+            tally.refused.append(messages[0].event.key)
             tally.name("failed", f"{messages[0].event.key}: {again}")
 
 
-def write_repeating(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, int]]:
-    """Write messages in one transaction, again when another transaction was in the way; return the new keys."""
+def repeating(work: Callable[[], Result], job: Job) -> Result:
+    """Do a transaction's work, again when another transaction was in the way, a bounded number of times."""
     for tried in range(1, CHUNK_TRIES_MAX + 1):
         try:
-            return write(messages, step, job)
+            return work()
         except DatabaseError as error:
             if tried == CHUNK_TRIES_MAX or not job.room.is_transient(error):
                 raise
@@ -287,10 +308,12 @@ def task_row(message: Message, control_id: int) -> TaskRow:
 
 def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: Step, job: Job, tally: Tally) -> None:
     """Add one committed transaction to the tally."""
-    known: list[Message] = []
     for message in messages:
         if (message.event.key, message.event.key2) not in new:
-            known.append(message)
+            # Another pass got there first, which is normal. While we hold the lock there is no other pass: then the
+            # candidate query has given the key in two chunks.
+            if job.is_alone:
+                note_repeated(message.event, tally)
             continue
         if job.is_baseline:
             continue
@@ -302,16 +325,6 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
         tally.tasks += bool(message.title)
         if job.is_dry_run and len(tally.listed) < LISTED_MAX:
             tally.listed.append(message)
-    for message in known:
-        # Another pass got there first, which is normal, or the query gave the key in two chunks, which is a fault.
-        if was_prepared_by(message.event, job):
-            note_repeated(message.event, tally)
-
-
-def was_prepared_by(event: Event, job: Job) -> bool:
-    """Whether this very pass has prepared the event already."""
-    mails = MailQueue.objects.using(job.using).of_event(event.kind, event.key, event.key2)
-    return mails.filter(pass_id=job.pass_id).exists()
 
 
 def mark(step: FlaggedStep, job: Job) -> int:
@@ -322,13 +335,19 @@ def mark(step: FlaggedStep, job: Job) -> int:
     """
     marked = 0
     while True:
-        batch = step.left_behind(using=job.using).order_by("pk").values("pk")[: job.conf.MARK_BATCH]
-        with transaction.atomic(using=job.using, durable=True):
-            job.guard()
-            changed = step.flagged().using(job.using).filter(pk__in=batch).update(**{step.flag: True})
+        changed = repeating(lambda: mark_batch(step, job), job)
         marked += changed
         if changed < job.conf.MARK_BATCH or job.is_stopping():
             return marked
+
+
+def mark_batch(step: FlaggedStep, job: Job) -> int:
+    """Raise the flag of one batch in one statement; return how many rows."""
+    batch = step.left_behind(using=job.using).order_by("pk").values("pk")[: job.conf.MARK_BATCH]
+    with transaction.atomic(using=job.using, durable=True):
+        job.room.yield_to_others(connections[job.using])
+        job.guard()
+        return step.flagged().using(job.using).filter(pk__in=batch).update(**{step.flag: True})
 
 
 def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
@@ -337,9 +356,13 @@ def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
     if waiting["count"]:
         tally.is_complete = False
         tally.warnings.append(
-            f"circuit breaker: {limit} prepared, {waiting['count']} wait, "
-            f"the oldest since {waiting['oldest']:%Y-%m-%dT%H:%M:%S%z}"
+            f"circuit breaker: {limit} prepared, {waiting['count']} wait, the oldest since {shown(waiting['oldest'])}"
         )
+
+
+def shown(moment: datetime | None) -> str:
+    """Return a moment for people; events without a time of their own have none."""
+    return f"{moment:%Y-%m-%dT%H:%M:%S%z}" if moment else "an unknown time"
 
 
 def note_oddities(tally: Tally) -> None:

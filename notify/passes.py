@@ -19,6 +19,7 @@ from django.db.transaction import TransactionManagementError
 
 from .backends import room_for
 from .backends.base import LockAnswer
+from .checks import faults_of
 from .conf import conf
 from .errors import LockLost, LockUnusable
 from .ledger import Job, Tally, prepare
@@ -119,6 +120,7 @@ def run_pass(
         is_dry_run=is_dry_run,
         is_baseline=is_baseline,
         guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
+        is_alone=lock is not None,
         is_stopping=is_stopping,
     )
     run = Run(job=job, started=started, started_at=started_at)
@@ -194,7 +196,9 @@ def run_step(run: Run, step: Step) -> bool:
     try:
         if not job.is_dry_run:
             open_row(run, step.kind)
-        prepare(step, replace(job, is_full=is_full), tally)
+        tally.errors += faults_of(step)
+        if not tally.errors:
+            prepare(step, replace(job, is_full=is_full), tally)
     except LockLost as error:
         tally.errors.append(str(error))
         run.errors.append(str(error))
@@ -277,6 +281,7 @@ def prune(run: Run) -> None:
     cutoff = run.started_at - timedelta(days=job.conf.LOG_RETENTION_DAYS)
     try:
         while left > 0:
+            job.guard()
             ids = sorted(log.expired(cutoff).values_list("pk", flat=True)[: min(PRUNE_ROWS, left)])
             if not ids:
                 return
@@ -285,6 +290,8 @@ def prune(run: Run) -> None:
                 rows = rows.filter(pk__in=ids)
             rows.delete()
             left -= len(ids)
+    except LockLost as error:
+        run.errors.append(str(error))
     except DatabaseError as error:
         run.warnings.append(f"the run log was not pruned: {error}")
 

@@ -124,6 +124,8 @@ class Comment(models.Model):
         related_name="+",
         null=True,
         blank=True,
+        # Django would add a second index for LIKE, which nobody asks for.
+        db_index=False,
     )
     body = models.TextField(db_default="", blank=True)
     created_at = models.DateTimeField(db_default=UtcNow(), db_index=True)
@@ -135,6 +137,7 @@ class Comment(models.Model):
         indexes = [
             # "Is there a newer comment on this line?" is a seek.
             models.Index(fields=["line", "id"], name="ix_portal_comment_line"),
+            models.Index(fields=["recipient"], name="ix_portal_comment_recipient"),
         ]
 
     def __str__(self) -> str:

@@ -1,7 +1,6 @@
 """Everything that ``receipts`` refuses, and why."""
 
 # The contract names these exceptions, without "Error" at the end.
-# ruff: noqa: N818
 
 from collections.abc import Sequence
 from dataclasses import dataclass

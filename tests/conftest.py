@@ -1,15 +1,37 @@
 """Fixtures for every test."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import connection, transaction
 from django.db.backends.base.operations import BaseDatabaseOperations
 
 from receipts.backends import get_room
 from receipts.models import Change
-from tests.babelfish import is_stand_in
+from tests.babelfish import is_stand_in, renew_session
+
+#: A trigger that refuses each row whose column has a value: what to do, what to undo.
+TRIGGERS = {
+    "sqlite": (
+        "CREATE TRIGGER kwit_refuses BEFORE INSERT ON {table} WHEN NEW.{column} = '{value}' "
+        "BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END",
+        "DROP TRIGGER kwit_refuses",
+    ),
+    "postgresql": (
+        "CREATE FUNCTION kwit_refuses() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'refused by a trigger'; END $$; "
+        "CREATE TRIGGER kwit_refuses BEFORE INSERT ON {table} FOR EACH ROW "
+        "WHEN (NEW.{column}::text = '{value}') EXECUTE FUNCTION kwit_refuses()",
+        "DROP FUNCTION kwit_refuses() CASCADE",
+    ),
+    "microsoft": (
+        "CREATE TRIGGER kwit_refuses ON {table} AFTER INSERT AS "
+        "IF EXISTS (SELECT 1 FROM inserted WHERE {column} = N'{value}') THROW 51000, N'refused by a trigger', 1;",
+        "DROP TRIGGER kwit_refuses",
+    ),
+}
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -40,8 +62,27 @@ def flush_may_empty_receipts() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _fresh_session_on_a_stand_in(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Give a stand-in a new session after each test that used the database for real: it ends with the fifth refusal."""
+    """Give a stand-in a new session before it ends of too many refusals."""
     yield
     marker = request.node.get_closest_marker("django_db")
     if marker is not None and marker.kwargs.get("transaction") and is_stand_in():
-        connections.close_all()
+        renew_session()
+
+
+@pytest.fixture
+def refusing_trigger(transactional_db: None) -> Iterator[Callable[[str, str, object], None]]:
+    """Return a function that makes a table refuse the rows whose column has this value, until the test ends."""
+    create, drop = TRIGGERS[connection.vendor]
+    with ExitStack() as undo:
+
+        def refuse(table: str, column: str, value: object) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(create.format(table=table, column=column, value=value))
+            undo.callback(execute, drop)
+
+        yield refuse
+
+
+def execute(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)

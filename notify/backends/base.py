@@ -102,6 +102,9 @@ class Room(Protocol):
     def is_transient(self, error: Exception) -> bool:
         """Whether the same statements may well succeed when repeated: deadlock, serialization, lock wait."""
 
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether the database refused a row for what is in it (a rule, a trigger): another row may well do."""
+
     def stream(
         self, queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
     ) -> Iterator[list[tuple[Any, ...]]]:

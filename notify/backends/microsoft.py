@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db import DatabaseError, connections
+from django.core.exceptions import EmptyResultSet
+from django.db import DatabaseError, DataError, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
@@ -25,8 +26,12 @@ ROWS_MAX = 2**31 - 1
 
 #: Deadlock victim, lock request timeout, snapshot update conflict, snapshot invalidated by a change of the schema.
 TRANSIENT = (1205, 1222, 3960, 3961)
-#: What ``transient`` makes of them, so that neither the session's language nor the driver hides the number.
+#: The trigger's own ROLLBACK; what a trigger raises itself has a number from 50000.
+TRIGGER_ENDED = 3609
+RAISED_MIN = 50000
+#: What ``telling`` makes of them, so that neither the session's language nor the driver hides the number.
 TRANSIENT_TEXT = "kwit: to be repeated"
+REFUSAL_TEXT = "kwit: refused"
 #: The same for statements that the ORM wrote, which nothing of ours is wrapped around: SQLSTATE 40001 and HYT00 as
 #: mssql-python words them, the number as pyodbc appends it, SQL Server's own words in English.
 TRANSIENT_MARKS = (
@@ -114,8 +119,8 @@ class Session(NamedTuple):
     deadlock_priority: int
 
 
-def transient(sql: str) -> str:
-    """Return a batch whose error says by itself that it may be repeated."""
+def telling(sql: str) -> str:
+    """Return a batch whose error says by itself whether it may be repeated, or is a refusal that a trigger raised."""
     numbers = ", ".join(map(str, TRANSIENT))
     return f"""
 SET NOCOUNT ON;
@@ -123,12 +128,14 @@ BEGIN TRY
 {sql.strip()}
 END TRY
 BEGIN CATCH
-    IF ERROR_NUMBER() IN ({numbers})
-    BEGIN
-        DECLARE @why nvarchar(2048) = CONCAT(N'{TRANSIENT_TEXT}: error ', ERROR_NUMBER(), N': ', ERROR_MESSAGE());
-        THROW 51205, @why, 1;
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN ({numbers}) THEN N'{TRANSIENT_TEXT}'
+        WHEN @number >= {RAISED_MIN} OR @number = {TRIGGER_ENDED} THEN N'{REFUSAL_TEXT}'
     END;
-    THROW;
+    IF @told IS NULL THROW;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
 END CATCH;
 """
 
@@ -205,6 +212,10 @@ def is_transient(error: Exception) -> bool:
     return any(mark in str(error) for mark in TRANSIENT_MARKS)
 
 
+def is_refusal(error: Exception) -> bool:
+    return isinstance(error, DataError | IntegrityError) or REFUSAL_TEXT in str(error)
+
+
 def stream(
     queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
 ) -> Iterator[list[tuple[Any, ...]]]:
@@ -216,7 +227,10 @@ def stream(
         # INSERT numbers rows in the order of the SELECT, which is only sorted where TOP says so.
         query.set_limits(high=ROWS_MAX)
     compiler = query.get_compiler(using=queryset.db)
-    sql, params = compiler.as_sql()
+    try:
+        sql, params = compiler.as_sql()
+    except EmptyResultSet:  # Django knows without asking that there are no rows
+        return
     table = f"#kwit_candidates_{next(_numbers)}"
     columns = ", ".join(f"c{place} {column_type(connection, field[0])}" for place, field in enumerate(compiler.select))
     # Created without parameters: what sp_executesql creates ends with it.
@@ -251,7 +265,7 @@ def insert_controls(
 ) -> dict[tuple[int, int], int]:
     # NOT EXISTS under UPDLOCK and HOLDLOCK: of two that insert the same key, the second waits for the first to commit
     # and then finds the row. The unique constraint would only tell after the fact, and for the statement as a whole.
-    new = fetch(connection, transient(INSERT_CONTROLS), [kind, as_json(sorted(rows))])
+    new = fetch(connection, telling(INSERT_CONTROLS), [kind, as_json(sorted(rows))])
     return {(key, key2): pk for key, key2, pk in new}
 
 
@@ -270,9 +284,9 @@ def as_json(rows: Sequence[tuple[Any, ...]], *, nested: Sequence[int] = ()) -> s
 
 def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
     nested = [MailRow._fields.index(name) for name in ("recipients", "payload")]
-    fetch(connection, transient(INSERT_MAILS), [pass_id.hex, as_json(rows, nested=nested)])
+    fetch(connection, telling(INSERT_MAILS), [pass_id.hex, as_json(rows, nested=nested)])
 
 
 def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
     nested = [TaskRow._fields.index("payload")]
-    fetch(connection, transient(INSERT_TASKS), [pass_id.hex, as_json(rows, nested=nested)])
+    fetch(connection, telling(INSERT_TASKS), [pass_id.hex, as_json(rows, nested=nested)])

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError, IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
@@ -20,6 +20,8 @@ LOCK_CLASS, LOCK_OBJECT = 5877668, -1143023510
 
 #: SQLSTATE of: serialization failure, deadlock, lock not available (manual, appendix A).
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
+#: SQLSTATE classes of: PL/pgSQL's RAISE, a view's WITH CHECK OPTION.
+REFUSALS = ("P0", "44")
 
 #: Seconds. How long the probe waits to see whether a pooler lends our server session to a second client.
 PROBE_WAIT_S = 2
@@ -32,7 +34,9 @@ OURS = """
     )
 """
 HOLDER = """
-    SELECT a.pid, a.application_name, coalesce(host(a.client_addr), 'local'), a.backend_start
+    SELECT a.pid, a.application_name,
+           CASE WHEN a.backend_start IS NULL THEN 'another role' ELSE coalesce(host(a.client_addr), 'local') END,
+           a.backend_start
     FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.classid::bigint = %s AND l.objid::bigint = %s AND l.objsubid = 2 AND l.granted
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -105,9 +109,9 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
         return LockAnswer(BUSY)
     backend, application, address, since = found
     named = f" ({application})" if application else ""
-    return LockAnswer(
-        BUSY, holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}"
-    )
+    # Of another role's session PostgreSQL tells a plain user neither the address nor the time.
+    connected = f", connected since {since:%Y-%m-%dT%H:%M:%S%z}" if since else ""
+    return LockAnswer(BUSY, holder=f"database session {backend}{named} from {address}{connected}")
 
 
 def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
@@ -139,6 +143,12 @@ def yield_to_others(connection: BaseDatabaseWrapper) -> None:
 
 def is_transient(error: Exception) -> bool:
     return getattr(error.__cause__, "sqlstate", None) in TRANSIENT
+
+
+def is_refusal(error: Exception) -> bool:
+    # What a trigger raises is none of Django's two classes for faulty data, but P0001 or what its author chose.
+    state = getattr(error.__cause__, "sqlstate", None) or ""
+    return isinstance(error, DataError | IntegrityError) or state.startswith(REFUSALS)
 
 
 def stream(

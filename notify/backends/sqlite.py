@@ -11,7 +11,8 @@ from typing import IO, Any, cast
 from uuid import UUID
 
 import portalocker
-from django.db import connections
+from django.core.exceptions import EmptyResultSet
+from django.db import DataError, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
@@ -20,8 +21,9 @@ from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, TaskRow
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
 
-#: Databases in memory have no file to put a lock beside; they belong to one process, so a mutex will do.
-_memory_locks: dict[str, threading.Lock] = {}
+#: Databases in memory have no file to put a lock beside; they belong to one process, which can remember the token of
+#: each one's holder. A plain mutex would not do: it cannot say whose it is.
+_memory_holders: dict[str, object] = {}
 _memory_guard = threading.Lock()
 _numbers = itertools.count(1)
 
@@ -44,17 +46,18 @@ def lock_path(connection: BaseDatabaseWrapper) -> Path | None:
     return path.with_name(path.name + ".pass-lock")
 
 
-def memory_lock(connection: BaseDatabaseWrapper) -> threading.Lock:
-    """Return the mutex of a database in memory, the same for every thread."""
-    with _memory_guard:
-        return _memory_locks.setdefault(str(connection.settings_dict["NAME"]), threading.Lock())
+def memory_name(connection: BaseDatabaseWrapper) -> str:
+    """Return what is the same for every thread's connection to a database in memory."""
+    return str(connection.settings_dict["NAME"])
 
 
 def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
     path = lock_path(connection)
     if path is None:
-        mutex = memory_lock(connection)
-        return LockAnswer(GRANTED, token=mutex) if mutex.acquire(blocking=False) else LockAnswer(BUSY)
+        token = object()
+        with _memory_guard:
+            is_granted = _memory_holders.setdefault(memory_name(connection), token) is token
+        return LockAnswer(GRANTED, token=token) if is_granted else LockAnswer(BUSY)
     while True:
         # An operating-system lock dies with its process; a new open file each time, so that it also holds against
         # another thread and against ourselves.
@@ -81,15 +84,16 @@ def is_same_file(handle: IO[bytes], path: Path) -> bool:
 def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
     path = lock_path(connection)
     if path is None:
-        return cast(threading.Lock, token).locked()
+        return _memory_holders.get(memory_name(connection)) is token
     # A deleted lock file lets a second holder in; then we are the one that stops.
     return not token.closed and is_same_file(token, path)
 
 
 def unlock(connection: BaseDatabaseWrapper, token: Any) -> None:
     if lock_path(connection) is None:
-        if token.locked():
-            token.release()
+        with _memory_guard:
+            if _memory_holders.get(memory_name(connection)) is token:
+                del _memory_holders[memory_name(connection)]
         return
     # Closing the file releases it. The file stays: deleting it would open the race that is_same_file closes.
     token.close()
@@ -111,6 +115,10 @@ def is_transient(error: Exception) -> bool:
     return any(text in str(error) for text in TRANSIENT)
 
 
+def is_refusal(error: Exception) -> bool:
+    return isinstance(error, DataError | IntegrityError)
+
+
 def stream(
     queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
 ) -> Iterator[list[tuple[Any, ...]]]:
@@ -118,7 +126,10 @@ def stream(
     # as anybody else had written. A temporary table holds the result of one moment on the disk instead.
     connection = connections[queryset.db]
     compiler = queryset.values_list(*names).query.get_compiler(using=queryset.db)
-    sql, params = compiler.as_sql()
+    try:
+        sql, params = compiler.as_sql()
+    except EmptyResultSet:  # Django knows without asking that there are no rows
+        return
     table = f"kwit_candidates_{next(_numbers)}"
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {table} AS {sql}", params)

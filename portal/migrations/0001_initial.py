@@ -65,7 +65,7 @@ class Migration(migrations.Migration):
                 ('author', models.CharField(max_length=100)),
                 ('body', models.TextField(blank=True, db_default='')),
                 ('created_at', models.DateTimeField(db_default=notify.fields.UtcNow(), db_index=True)),
-                ('recipient', models.ForeignKey(blank=True, db_column='recipient', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='portal.contact', to_field='name')),
+                ('recipient', models.ForeignKey(blank=True, db_column='recipient', db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='portal.contact', to_field='name')),
                 ('line', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='comments', to='portal.orderline')),
             ],
             options={
@@ -101,5 +101,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='comment',
             index=models.Index(fields=['line', 'id'], name='ix_portal_comment_line'),
+        ),
+        migrations.AddIndex(
+            model_name='comment',
+            index=models.Index(fields=['recipient'], name='ix_portal_comment_recipient'),
         ),
     ]

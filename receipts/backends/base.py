@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from receipts.canonical import Target
+from ..canonical import Target
 
 #: Tables whose rows are never changed and never deleted.
 GUARDED_TABLES = ("receipts_changes", "receipts_audit")

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from receipts.canonical import Target
-
+from ..canonical import Target
 from .base import GUARDED_TABLES, Shape, Standing, Weakness
 
 #: Serialization failure, and deadlock. Source: PostgreSQL 18, appendix A, "PostgreSQL Error Codes".

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from receipts.canonical import Target
-
+from ..canonical import Target
 from .base import GUARDED_TABLES, Shape, Standing, Weakness
 
 # MATERIALIZED: as a plain sub-select json_each would be parsed again for every row of the other side.

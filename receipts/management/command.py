@@ -12,11 +12,11 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections, router
 from tqdm import tqdm
 
-from receipts.api import Outcome, apply_surely, rehearse_change
-from receipts.conf import load_settings
-from receipts.errors import Conflict, InvalidPlan, OutcomeUnknown, UnknownKind
-from receipts.models import Change
-from receipts.plans import Plan, read_plan
+from ..api import Outcome, apply_surely, rehearse_change
+from ..conf import load_settings
+from ..errors import Conflict, InvalidPlan, OutcomeUnknown, UnknownKind
+from ..models import Change
+from ..plans import Plan, read_plan
 
 EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS = 3, 4, 5
 #: EX_TEMPFAIL of sysexits.h: try again.

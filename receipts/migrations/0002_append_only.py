@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from receipts.backends import get_room
+from ..backends import get_room
 
 
 def put_guard(apps, schema_editor):

@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 from django.db.backends.signals import connection_created
 
+SET_LEVEL = {"postgresql": "SET SESSION CHARACTERISTICS AS", "microsoft": "SET"}
 LEVELS = ("read committed", "repeatable read", "serializable")
 
 
@@ -22,7 +23,7 @@ def isolation(request: pytest.FixtureRequest, transactional_db: None) -> Iterato
 
     def set_level(connection: Any, **kwargs: Any) -> None:
         with connection.cursor() as cursor:
-            cursor.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
+            cursor.execute(f"{SET_LEVEL[connection.vendor]} TRANSACTION ISOLATION LEVEL {level}")
 
     connection.close()
     connection_created.connect(set_level)

@@ -1,17 +1,18 @@
 """Run one notification pass."""
 
 import json
-import signal
+import math
 import sys
-import threading
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from ...errors import NotifyError
 from ...passes import PassReport, run_pass
 from ...reports import as_json, as_table
+from ...stopping import stopping_on_sigterm
 
 #: EX_TEMPFAIL of sysexits.h: try again later.
 EXIT_SKIPPED = 75
@@ -20,17 +21,20 @@ EXIT_SKIPPED = 75
 class Command(BaseCommand):
     """Look for events once and queue one message for each; exit 0 unless a step failed."""
 
+    # A faulty step must not keep the others from running: the pass logs it as that step's error.
+    requires_system_checks = ()
+
     help = "Look for events once and queue exactly one message for each."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        parser.add_argument("--database", metavar="ALIAS", help="the database to run on")
+        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to run on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument(
             "--step", action="append", dest="kinds", metavar="KIND", help="run this step only; repeatable"
         )
         parser.add_argument(
-            "--wait", type=float, default=0, dest="wait_s", metavar="SECONDS", help="wait for a busy lock"
+            "--wait", type=seconds, default=0, dest="wait_s", metavar="SECONDS", help="wait for a busy lock"
         )
         parser.add_argument(
             "--full", action="store_true", dest="is_full", help="look at all events, not at the window only"
@@ -43,17 +47,24 @@ class Command(BaseCommand):
 
     def handle(self, *, database: str | None, is_json: bool, fail_on_skip: bool, **options: Any) -> None:
         """Run the pass; SIGTERM lets it finish the chunk in hand."""
-        stopping = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         asked = {name: options[name] for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline")}
         try:
-            report = run_pass(using=database, is_stopping=stopping.is_set, **asked)
+            with stopping_on_sigterm() as is_stopping:
+                report = run_pass(using=database, is_stopping=is_stopping, **asked)
         except NotifyError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(
-            json.dumps(as_json(report, is_dry_run=options["is_dry_run"])) if is_json else as_table(report)
-        )
-        sys.exit(exit_code(report, fail_on_skip=fail_on_skip))
+        shown = json.dumps(as_json(report, is_dry_run=options["is_dry_run"])) if is_json else as_table(report)
+        self.stdout.write(shown)
+        if code := exit_code(report, fail_on_skip=fail_on_skip):
+            sys.exit(code)
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds from 0 up."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError
+    return value
 
 
 def exit_code(report: PassReport, *, fail_on_skip: bool) -> int:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from receipts.management.command import BatchCommand
+from ...management.command import BatchCommand
 
 
 class Command(BatchCommand):

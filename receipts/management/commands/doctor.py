@@ -6,8 +6,8 @@ from django.core.checks import ERROR, CheckMessage, run_checks
 from django.core.management.base import CommandError
 from django.db import connections
 
-from receipts.checks import DOCTOR
-from receipts.management.command import ReceiptsCommand
+from ...checks import DOCTOR
+from ...management.command import ReceiptsCommand
 
 
 class Command(ReceiptsCommand):

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from receipts.api import inspect_change
-from receipts.management.command import ReceiptsCommand
+from ...api import inspect_change
+from ...management.command import ReceiptsCommand
 
 
 class Command(ReceiptsCommand):

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from receipts.api import UnknownKind, reconcile, record_reconciliation
-from receipts.management.command import EXIT_DIFFERS, ReceiptsCommand
-from receipts.reconcile import Reconciled, count_receipts
+from ...api import UnknownKind, reconcile, record_reconciliation
+from ...management.command import EXIT_DIFFERS, ReceiptsCommand
+from ...reconcile import Reconciled, count_receipts
 
 
 class Command(ReceiptsCommand):

@@ -1,0 +1,21 @@
+"""SIGTERM as a wish: finish what is in hand, then stop."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def stopping_on_sigterm() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether SIGTERM has come; the handler of before is put back at the end."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread may have handlers; called from another, the process decides by itself.
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)
