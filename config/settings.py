@@ -8,11 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import django
 import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.dateparse import parse_date, parse_datetime, parse_duration
 
-from config.sqlserver import sql_server
+from .sqlserver import sql_server
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = BASE_DIR / "var"
@@ -130,7 +131,19 @@ RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
 }
 
-vars().update(env.email_url("EMAIL_URL", default="consolemail://"))
+
+def mail(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of an EMAIL_URL: MAILERS on Django 6.1, which warns of the EMAIL_… names that 5.2 has."""
+    given = {name: value for name, value in config.items() if name.startswith("EMAIL_") and value not in (None, "")}
+    if django.VERSION < (6, 1):
+        return given
+    renamed = {"EMAIL_HOST_USER": "username", "EMAIL_HOST_PASSWORD": "password"}
+    backend = given.pop("EMAIL_BACKEND")
+    options = {renamed.get(name, name.removeprefix("EMAIL_").lower()): value for name, value in given.items()}
+    return {"MAILERS": {"default": {"BACKEND": backend, "OPTIONS": options}}}
+
+
+vars().update(mail(env.email_url("EMAIL_URL", default="consolemail://")))
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

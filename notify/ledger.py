@@ -102,7 +102,7 @@ def prepare(step: Step, job: Job, tally: Tally) -> None:
     """
     try:
         if isinstance(step, FlaggedStep) and not job.is_dry_run:
-            tally.repaired = mark(step, job)
+            repair(step, job, tally)
         prepare_candidates(step, job, tally)
         if isinstance(step, FlaggedStep) and not job.is_dry_run:
             mark(step, job)
@@ -327,6 +327,16 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
             tally.listed.append(message)
 
 
+def repair(step: FlaggedStep, job: Job, tally: Tally) -> None:
+    """Raise the flags that an earlier pass left down; rows that others hold must not keep new events waiting."""
+    try:
+        tally.repaired = mark(step, job)
+    except DatabaseError as error:
+        if not job.room.is_transient(error):
+            raise
+        tally.warnings.append(f"rows that an earlier pass left could not be marked yet: {error}")
+
+
 def mark(step: FlaggedStep, job: Job) -> int:
     """
     Raise the flag of rows whose event has had its message; return how many.
@@ -342,12 +352,19 @@ def mark(step: FlaggedStep, job: Job) -> int:
 
 
 def mark_batch(step: FlaggedStep, job: Job) -> int:
-    """Raise the flag of one batch in one statement; return how many rows."""
-    batch = step.left_behind(using=job.using).order_by("pk").values("pk")[: job.conf.MARK_BATCH]
+    """
+    Raise the flag of one batch; return how many rows it had.
+
+    Transaction: its own, durable.
+    """
+    # The business writes these rows too, in primary-key order like us; the outer UPDATE alone would lock them in the
+    # order of its plan.
+    rows = step.left_behind(using=job.using).order_by("pk").select_for_update().values("pk")
     with transaction.atomic(using=job.using, durable=True):
         job.room.yield_to_others(connections[job.using])
         job.guard()
-        return step.flagged().using(job.using).filter(pk__in=batch).update(**{step.flag: True})
+        batch = step.flagged().using(job.using).filter(pk__in=rows[: job.conf.MARK_BATCH])
+        return batch.update(**{step.flag: True})
 
 
 def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, connections, router
+from django.db import DatabaseError, Error, connections, router
 from django.db.models import Case, F, Value, When
 from django.db.transaction import TransactionManagementError
 
@@ -129,7 +129,7 @@ def run_pass(
         return run_steps(run, steps) if lock is None else run_locked(run, steps, lock, wait_s=wait_s)
     finally:
         # A session that is gone took its settings along.
-        with contextlib.suppress(DatabaseError):
+        with contextlib.suppress(Error):
             job.room.leave_pass(connection, before)
 
 
@@ -142,8 +142,12 @@ def run_locked(run: Run, steps: Iterable[Step], lock: PassLock, *, wait_s: float
     if not answer.is_granted:
         return refuse(run, Outcome.SKIPPED, skipped_text(answer, using=run.job.using))
     try:
-        if not run.job.is_dry_run:
-            close_dead(run)
+        try:
+            if not run.job.is_dry_run:
+                close_dead(run)
+        except Error as error:
+            drop_ended_session(run.job.using)
+            return refuse(run, Outcome.ERROR, f"the rows of dead passes could not be closed: {error}")
         return run_steps(run, steps)
     finally:
         if problem := lock.release():
@@ -191,21 +195,19 @@ def run_steps(run: Run, steps: Iterable[Step]) -> PassReport:
 def run_step(run: Run, step: Step) -> bool:
     """Run one step and log it; return whether the pass may go on."""
     job, started = run.job, time.monotonic()
-    tally, may_go_on = Tally(), True
-    is_full = job.is_full or job.is_baseline or is_full_due(run, step)
+    tally, may_go_on, is_full = Tally(), True, False
     try:
+        is_full = job.is_full or job.is_baseline or is_full_due(run, step)
         if not job.is_dry_run:
             open_row(run, step.kind)
         tally.errors += faults_of(step)
         if not tally.errors:
             prepare(step, replace(job, is_full=is_full), tally)
     except LockLost as error:
-        tally.errors.append(str(error))
-        run.errors.append(str(error))
-        may_go_on = False
+        may_go_on = note_lost(run, tally, error)
     except Exception as error:  # a step that fails must not keep the others from running
         tally.errors.append(failure_text(error))
-        connections[job.using].close_if_unusable_or_obsolete()
+        may_go_on = is_still_ours(run, tally)
     report = StepReport(
         step=step.kind,
         outcome=Outcome.ERROR if tally.errors else Outcome.WARNING if tally.warnings else Outcome.OK,
@@ -233,6 +235,23 @@ def run_step(run: Run, step: Step) -> bool:
     return may_go_on
 
 
+def is_still_ours(run: Run, tally: Tally) -> bool:
+    """Get a session that works after a failure; return whether the pass still has its lock and may go on."""
+    drop_ended_session(run.job.using)
+    try:
+        run.job.guard()
+    except LockLost as error:
+        return note_lost(run, tally, error)
+    return True
+
+
+def note_lost(run: Run, tally: Tally, error: LockLost) -> bool:
+    """Say in the step and in the pass that the lock was lost; return False: the pass must stop."""
+    tally.errors.insert(0, str(error))
+    run.errors.append(str(error))
+    return False
+
+
 def is_full_due(run: Run, step: Step) -> bool:
     """Whether the step last looked at all events longer ago than FULL_EVERY, or never."""
     since = run.started_at - run.job.conf.FULL_EVERY
@@ -249,13 +268,16 @@ def open_row(run: Run, step: str) -> None:
     """Write a row that says running, with who runs it."""
     since = 0 if step == RunLog.WHOLE else run.elapsed_ms()
     run.opened_at[step] = run.started_at + timedelta(milliseconds=since)
-    RunLog.objects.using(run.job.using).create(
-        pass_id=run.job.pass_id,
-        step=step,
-        started_at=run.opened_at[step],
-        outcome=Outcome.RUNNING,
-        host=socket.gethostname(),
-        pid=os.getpid(),
+    log_surely(
+        run,
+        lambda: RunLog.objects.using(run.job.using).create(
+            pass_id=run.job.pass_id,
+            step=step,
+            started_at=run.opened_at[step],
+            outcome=Outcome.RUNNING,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        ),
     )
 
 
@@ -263,13 +285,37 @@ def close_row(run: Run, step: str, *, outcome: Outcome, ms: int, error: str | No
     """Close a row, even one that another pass has closed because it took us for dead."""
     # Reckoned here: mssql-django adds a duration to a column in whole seconds.
     ended_at = run.opened_at.get(step, run.started_at) + timedelta(milliseconds=ms)
-    RunLog.objects.using(run.job.using).filter(pass_id=run.job.pass_id, step=step).update(
-        outcome=outcome,
-        ms=ms,
-        ended_at=ended_at,
-        error=None if error is None else stored(error, ERROR_CHARS_MAX),
-        **counts,
+    rows = RunLog.objects.using(run.job.using).filter(pass_id=run.job.pass_id, step=step)
+    log_surely(
+        run,
+        lambda: rows.update(
+            outcome=outcome,
+            ms=ms,
+            ended_at=ended_at,
+            error=None if error is None else stored(error, ERROR_CHARS_MAX),
+            **counts,
+        ),
     )
+
+
+def log_surely(run: Run, write: Callable[[], object]) -> None:
+    """Write to the log; once more on a new session when the old one has ended, for that is what the log must tell."""
+    try:
+        write()
+    except Error:
+        if not drop_ended_session(run.job.using):
+            raise
+        write()
+
+
+def drop_ended_session(using: str) -> bool:
+    """Close the connection if its session has ended; return whether it had, and a new one will be opened."""
+    connection = connections[using]
+    # Not close_if_unusable_or_obsolete(): with CONN_MAX_AGE 0 every session is obsolete, and the lock goes with it.
+    if connection.connection is None or not connection.is_usable():
+        connection.close()
+        return True
+    return False
 
 
 def prune(run: Run) -> None:
@@ -281,6 +327,7 @@ def prune(run: Run) -> None:
     cutoff = run.started_at - timedelta(days=job.conf.LOG_RETENTION_DAYS)
     try:
         while left > 0:
+            # Also the last look at the lock: whether it was ours until the end.
             job.guard()
             ids = sorted(log.expired(cutoff).values_list("pk", flat=True)[: min(PRUNE_ROWS, left)])
             if not ids:

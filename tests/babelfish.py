@@ -4,7 +4,6 @@ What the suite leaves out when the server is Babelfish, the stand-in for SQL Ser
 Babelfish speaks T-SQL but has faults of its own; ``docs/sql-server.md`` lists them. Nothing outside tests knows of it.
 """
 
-import re
 from functools import cache
 from graphlib import TopologicalSorter
 from typing import Any
@@ -16,9 +15,6 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.signals import connection_created
 
 from notify.backends import microsoft
-
-#: How mssql-django inserts a row whose id is given.
-WITH_ID = re.compile(r"(SET IDENTITY_INSERT \S+ ON); (.*); (SET IDENTITY_INSERT \S+ OFF)", re.S)
 
 
 @cache
@@ -78,14 +74,6 @@ def work_around(connection: Any, **kwargs: Any) -> None:
 
     def execute_with_nulls_written_out(self: Any, sql: str, params: Any = None) -> Any:
         lock_calls[0] += microsoft.LOCK in sql
-        if with_id := WITH_ID.fullmatch(sql):
-            # The setting has no effect on statements of the same batch.
-            on, insert, off = with_id.groups()
-            execute(self, on)
-            try:
-                return execute_with_nulls_written_out(self, insert, params)
-            finally:
-                execute(self, off)
         # A parameter that is NULL has the type varchar there, which is not converted to datetimeoffset.
         if params and None in params:
             sql = sql % tuple("NULL" if param is None else "%s" for param in params)

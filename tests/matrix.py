@@ -7,6 +7,7 @@ Run the whole suite once per database: SQLite (a file), PostgreSQL, and SQL Serv
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,8 @@ def main() -> int:
     parser.add_argument("--only", choices=["sqlite", "postgresql", "mssql"], help="run one database's suite")
     options, arguments = parser.parse_known_args()
     codes: dict[str, int] = {}
+    # Leaves the "with" blocks below, so that the server they have started does not outlive us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="kwit-test-") as scratch:
         for name, server in databases(Path(scratch)):
             if options.only in (None, name):

@@ -18,7 +18,8 @@ GRANTED = 0
 BUSY = -1
 
 #: What a pass waits for another session's row lock before it gives way and repeats its chunk; whole milliseconds.
-ROW_LOCK_WAIT_MS = 2000
+#: Below PostgreSQL's deadlock_timeout (1 s), so that in a deadlock the pass gives way before the other is chosen.
+ROW_LOCK_WAIT_MS = 500
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The room for PostgreSQL 14 to 18 (psycopg 3)."""
 
+import contextlib
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,9 +8,11 @@ from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
-from django.db import DatabaseError, DataError, IntegrityError
+import psycopg
+from django.db import DataError, IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
+from psycopg.pq.abc import PGconn
 
 from ..errors import LockUnusable
 from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, ControlRow, LockAnswer, MailRow, TaskRow
@@ -56,12 +59,11 @@ def check_session(connection: BaseDatabaseWrapper) -> None:
     announced = connection.connection.info.backend_pid
     if server_pid(connection) == announced:
         return
-    # PgBouncer announces a process id of its own making. In session mode that does no harm. In transaction mode it
-    # lends the server session we have just used to whoever asks next, which a second client can see.
-    if borrowed_pid(connection) == server_pid(connection):
+    # PgBouncer announces a process id of its own making. In session mode that does no harm.
+    if is_lent(connection):
         raise LockUnusable(
             "a pooler in transaction mode (PgBouncer, pool_mode=transaction or statement) is between Kwit and "
-            "PostgreSQL: a session lock cannot hold there. Point NOTIFY_DATABASE_URL at the server itself, or at a "
+            "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
             "pool with pool_mode=session."
         )
 
@@ -73,24 +75,40 @@ def server_pid(connection: BaseDatabaseWrapper) -> int:
         return cast(int, cursor.fetchone()[0])
 
 
-def borrowed_pid(connection: BaseDatabaseWrapper) -> int | None:
-    """Return which server session answers a second client; None when none does in time."""
-    second = connection.copy()
-    second.settings_dict["OPTIONS"] = {**second.settings_dict["OPTIONS"], "connect_timeout": PROBE_WAIT_S}
+def is_lent(connection: BaseDatabaseWrapper) -> bool:
+    """
+    Whether a pooler lends our server session to others between our transactions.
+
+    A second client that asks and keeps what it gets is given our session, or we are given another one.
+    """
+    ours = {server_pid(connection), server_pid(connection)}
     try:
-        second.connect()
-        raw = second.connection.pgconn
-        raw.send_query(b"SELECT pg_backend_pid()")
-        deadline = time.monotonic() + PROBE_WAIT_S
+        # Not by Django, whose first words on a connection would wait for as long as the pooler lets them.
+        parameters = {**connection.get_connection_params(), "connect_timeout": PROBE_WAIT_S}
+        with contextlib.closing(psycopg.connect(**parameters, autocommit=True)) as second:
+            theirs = kept_pid(second.pgconn)
+            if theirs is not None and theirs not in ours:
+                ours.add(server_pid(connection))
+            return theirs in ours or len(ours) > 1
+    except psycopg.Error:
+        # No second session to be had: a full pool in session mode, which is no harm, or a server in trouble.
+        return len(ours) > 1
+
+
+def kept_pid(raw: PGconn) -> int | None:
+    """Open a transaction and return which server session it is on; None when none answers in time."""
+    raw.send_query(b"BEGIN; SELECT pg_backend_pid()")
+    deadline, pid = time.monotonic() + PROBE_WAIT_S, None
+    while True:
         while raw.is_busy():
             if not select.select([raw.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 return None
             raw.consume_input()
-        return int(raw.get_result().get_value(0, 0))
-    except DatabaseError:
-        return None
-    finally:
-        second.close()
+        result = raw.get_result()
+        if result is None:
+            return pid
+        if result.ntuples and (value := result.get_value(0, 0)) is not None:
+            pid = int(value)
 
 
 def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
@@ -109,9 +127,12 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
         return LockAnswer(BUSY)
     backend, application, address, since = found
     named = f" ({application})" if application else ""
-    # Of another role's session PostgreSQL tells a plain user neither the address nor the time.
-    connected = f", connected since {since:%Y-%m-%dT%H:%M:%S%z}" if since else ""
-    return LockAnswer(BUSY, holder=f"database session {backend}{named} from {address}{connected}")
+    if since is None:
+        # Sessions of other roles show themselves to members of pg_read_all_stats only.
+        return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
+    return LockAnswer(
+        BUSY, holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}"
+    )
 
 
 def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
@@ -136,7 +157,7 @@ def leave_pass(connection: BaseDatabaseWrapper, before: Any) -> None:
 
 
 def yield_to_others(connection: BaseDatabaseWrapper) -> None:
-    # Shorter than deadlock_timeout + any patience: whoever meets a pass keeps its lock, the pass repeats its chunk.
+    # Shorter than deadlock_timeout: whoever meets a pass keeps its locks, the pass repeats its chunk.
     with connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT_MS:d}")
 

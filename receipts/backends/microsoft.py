@@ -10,8 +10,7 @@ from typing import Any
 from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from receipts.canonical import Target
-
+from ..canonical import Target
 from .base import GUARDED_TABLES, Shape, Standing, Weakness
 
 #: Rows per statement. One that takes 5,000 locks on one index locks the whole table instead (lock escalation), and
