@@ -1,5 +1,7 @@
 """The engine's error tree."""
 
+from typing import Any
+
 
 class NotifyError(Exception):
     """Base of everything that notify raises on purpose."""
@@ -15,3 +17,11 @@ class LockLost(NotifyError):
 
 class LockUnusable(NotifyError):
     """The database cannot hold a session lock on this connection, for example behind a transaction pooler."""
+
+
+class NotAdopted(NotifyError):
+    """Another control table could not be taken over; nothing was written. ``adoption`` names the faulty rows."""
+
+    def __init__(self, message: str, adoption: Any = None) -> None:
+        self.adoption = adoption
+        super().__init__(message)

@@ -28,6 +28,7 @@ ORDER = {
         "locks",
         "passes",
         "reports",
+        "adoption",
         "stopping",
         "transports",
         "delivery",
