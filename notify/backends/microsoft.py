@@ -77,7 +77,7 @@ INSERT_CONTROLS = """
 DECLARE @kind nvarchar(10) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
 INSERT INTO notify_control (kind, [key], key2, language, recipients)
-OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
+OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new
 SELECT @kind, r.[key], r.key2, r.language, r.recipients
 FROM OPENJSON(@rows) WITH (
     [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]'
@@ -133,7 +133,10 @@ BEGIN CATCH
         WHEN @number IN ({numbers}) THEN N'{TRANSIENT_TEXT}'
         WHEN @number >= {RAISED_MIN} OR @number = {TRIGGER_ENDED} THEN N'{REFUSAL_TEXT}'
     END;
-    IF @told IS NULL THROW;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
     SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
     THROW 51205, @told, 1;
 END CATCH;
@@ -232,15 +235,13 @@ def stream(
     except EmptyResultSet:  # Django knows without asking that there are no rows
         return
     table = f"#kwit_candidates_{next(_numbers)}"
-    columns = ", ".join(f"c{place} {column_type(connection, field[0])}" for place, field in enumerate(compiler.select))
     # Created without parameters: what sp_executesql creates ends with it.
-    fetch(connection, f"CREATE TABLE {table} (place bigint IDENTITY (1, 1) PRIMARY KEY, {columns});")
+    fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
     try:
         fetch(connection, f"SET NOCOUNT ON; INSERT INTO {table} {sql};", params)
         last, rows = 0, min(rows, CHUNK_ROWS_MAX)
         while True:
-            page = f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place"  # noqa: S608
-            fetched = fetch(connection, page)
+            fetched = fetch(connection, page(table, rows, last))
             if not fetched:
                 return
             last = fetched[-1][0]
@@ -248,6 +249,17 @@ def stream(
     finally:
         if connection.connection is not None and not connection.needs_rollback:
             fetch(connection, f"DROP TABLE IF EXISTS {table};")
+
+
+def created(table: str, types: Sequence[str]) -> str:
+    """Return the SQL that makes a temporary table for rows of these types."""
+    columns = ", ".join(f"c{place} {declared}" for place, declared in enumerate(types))
+    return f"CREATE TABLE {table} (place bigint IDENTITY (1, 1) PRIMARY KEY, {columns});"
+
+
+def page(table: str, rows: int, last: int) -> str:
+    """Return the SQL that reads on in a temporary table."""
+    return f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place;"  # noqa: S608
 
 
 def column_type(connection: BaseDatabaseWrapper, expression: Any) -> str:
