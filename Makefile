@@ -1,7 +1,9 @@
 # Everything here works on a fresh machine that has Python 3.11 to 3.14; the virtual environment sets itself up.
 PYTHON ?= python3
 # One environment per interpreter: .venv for the usual one, .venv-3.13 for PYTHON=python3.13.
-VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+ifndef VENV
+VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null))
+endif
 SERVE ?= 1
 PORT ?= 8000
 BIN = $(VENV)/bin

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from email.utils import getaddresses
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +17,13 @@ SHOWN_CHARS_MAX = 80
 
 #: An address that needs no parser: no blank, quote, comment, bracket, comma or semicolon.
 PLAIN = re.compile(r"[^\s\"(),:;<>@\\\[\]]+@[^\s\"(),:;<>@\\\[\]]+", re.ASCII)
+
+#: One entry between separators, which do not separate within quotes; a text with an open quote is no list of these.
+QUOTED = r'"(?:[^"\\]|\\.)*"'
+ENTRY = re.compile(rf'(?:{QUOTED}|[^";,])+', re.DOTALL)
+ENTRIES = re.compile(rf'(?:{QUOTED}|[^"])*', re.DOTALL)
+#: A display name, in quotes or of harmless characters, before an address in brackets.
+NAMED = re.compile(rf'(?:{QUOTED}\s*|[^"<>()\[\],;:@\\]*)<([^<>]*)>', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ def parse_text(text: str, fold_local_part: bool) -> Recipients:
     if text.startswith("["):
         try:
             return parse_recipients(json.loads(text), fold_local_part=fold_local_part)
-        except ValueError:
+        except (ValueError, RecursionError):
             return Recipients((), (shown(text),))
     good: dict[str, str] = {}
     bad: list[str] = []
@@ -70,16 +76,17 @@ def parse_text(text: str, fold_local_part: bool) -> Recipients:
 
 def split(text: str) -> Iterator[str]:
     """Yield the addresses of one text; empty places between separators are nobody and say nothing."""
+    # Not email.utils.getaddresses: what it makes of a broken text depends on Python's patch release (CVE-2023-27043),
+    # and it follows nested comments until the stack ends.
     stripped = text.strip()
     if PLAIN.fullmatch(stripped):
         yield stripped
-        return
-    if any(character in text for character in '"<('):
-        # Display names may hold anything; what the parser cannot read stays as it is, to be named as bad.
-        parsed = [address for _, address in getaddresses([text.replace(";", ",")], strict=True)]
-        yield from parsed if all(parsed) and parsed else [stripped]
-        return
-    yield from filter(None, (part.strip() for part in re.split(r"[;,]", text)))
+    elif not ENTRIES.fullmatch(stripped):
+        yield from filter(None, [stripped])
+    else:
+        for entry in filter(None, (part.strip() for part in ENTRY.findall(stripped))):
+            named = NAMED.fullmatch(entry)
+            yield named[1] if named else entry
 
 
 def is_address(text: str) -> bool:

@@ -50,7 +50,8 @@ class Conf:
             admitted, described = ADMITTED[field.type]
             value = getattr(self, field.name)
             wrong = not isinstance(value, admitted) or (isinstance(value, bool) and field.type is int)
-            if wrong or (isinstance(value, int) and field.type is int and value < 1) or value == timedelta(0):
+            is_too_small = value < 1 if field.type is int and not wrong else False
+            if wrong or is_too_small or (isinstance(value, timedelta) and value <= timedelta(0)):
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {described}, not {value!r}")
         object.__setattr__(self, "NOT_BEFORE", as_moment(self.NOT_BEFORE))
 

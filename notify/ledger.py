@@ -6,30 +6,31 @@ for a control row that this very transaction has made. The unique constraint dec
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from django.conf import settings
-from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, Min, QuerySet
-from django.utils import translation
 
 from .backends import room_for
 from .backends.base import ControlRow, MailRow, Room, TaskRow
 from .conf import Conf
 from .models import MailState
 from .rendering import ENCODER, Message, blocked, make_messages
-from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of
+from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of, event_reader
 
 #: How often a chunk is tried when another transaction was in the way. With the pauses below about three seconds.
 CHUNK_TRIES_MAX = 6
 #: Seconds before the second try; doubled each time, and up to as much again at random, so that two fall out of step.
 PAUSE_S = 0.05
+#: How often a step with a circuit breaker looks for groups to take the places of those that the database refuses.
+ROUNDS_MAX = 10
 #: How many keys a warning names before it only counts.
 NAMED_MAX = 5
 #: How many messages a dry run lists; beyond that it only counts.
@@ -78,7 +79,6 @@ class Tally:
     errors: list[str] = field(default_factory=list)
     listed: list[Message] = field(default_factory=list)
     is_complete: bool = True
-    refused: list[int] = field(default_factory=list)
     named: dict[str, list[str]] = field(default_factory=dict)
 
     def name(self, what: str, text: str) -> None:
@@ -112,33 +112,39 @@ def prepare(step: Step, job: Job, tally: Tally) -> None:
 
 def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
     """Find the candidates once and write them chunk by chunk; warn when the circuit breaker leaves some waiting."""
-    scope = scope_of(step, job)
-    found = step.candidates(scope, not_before=not_before_of(step, job), using=job.using)
+    found = step.candidates(scope_of(step, job), not_before=not_before_of(step, job), using=job.using)
     limit = breaker_of(step, job)
-    if not limit:
+    if limit is None:
         write_found(found, step, job, tally)
         return
-    write_found(found[:limit], step, job, tally)
-    while tally.failed and tally.candidates - tally.failed < limit and not job.is_stopping():
-        # Groups that the database refuses outright must not keep the places of those behind them.
-        seen = tally.candidates
-        left = limit - (seen - tally.failed)
-        write_found(found.exclude(key__in=tally.refused)[:left], step, job, tally)
-        if tally.candidates == seen:
+    offset, places = 0, limit
+    for _ in range(ROUNDS_MAX):
+        failed_before = tally.failed
+        is_going_on = write_found(found[offset : offset + places], step, job, tally)
+        # Groups that the database refuses outright are found again, the oldest first; they must not keep the places of
+        # those behind them. In a dry run all are found again.
+        places = tally.failed - failed_before
+        offset = tally.candidates if job.is_dry_run else tally.failed
+        if not places or not is_going_on:
             break
     if tally.candidates >= limit:
-        note_waiting(found[limit:] if job.is_dry_run else found.exclude(key__in=tally.refused), limit, tally)
+        note_waiting(found[offset:] if job.is_dry_run else found.order_by(), limit, tally)
 
 
-def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> None:
-    """Run the candidate query once and write its rows chunk by chunk."""
-    names = columns_of(found)
-    for rows in job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS):
-        if job.is_stopping():
-            tally.is_complete = False
-            tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
-            return
-        write_events([as_event(step, names, row) for row in rows], step, job, tally)
+def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
+    """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
+    names = sorted(columns_of(found), key=lambda name: name not in RESERVED)
+    as_event = event_reader(step.kind, names)
+    stream = job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS)
+    # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.
+    with closing(cast(Generator[list[tuple[Any, ...]]], stream)) as chunks:
+        for rows in chunks:
+            if job.is_stopping():
+                tally.is_complete = False
+                tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
+                return False
+            write_events([as_event(row) for row in rows], step, job, tally)
+    return True
 
 
 def scope_of(step: Step, job: Job) -> Scope:
@@ -160,45 +166,17 @@ def breaker_of(step: Step, job: Job) -> int | None:
     return job.conf.BREAKER if step.breaker is True else step.breaker
 
 
-def as_event(step: Step, names: Sequence[str], row: Sequence[Any]) -> Event:
-    """Make an event of one row of the candidate query."""
-    columns = dict(zip(names, row, strict=True))
-    return Event(
-        kind=step.kind,
-        key=columns["key"],
-        key2=columns["key2"],
-        event_at=columns["event_at"],
-        recipients=columns.get("recipients"),
-        language=supported_language(columns.get("language")),
-        assignee=columns.get("assignee") or "",
-        values={name: value for name, value in columns.items() if name not in RESERVED},
-    )
-
-
-@lru_cache(maxsize=256)
-def supported_language(code: str | None) -> str:
-    """Return the site's language that serves a recipient best; the site's own where it has none like it."""
-    try:
-        return translation.get_supported_language_variant(code or settings.LANGUAGE_CODE)
-    except LookupError:
-        return str(settings.LANGUAGE_CODE)
-
-
 def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) -> None:
     """Write one chunk of events and count what came of it."""
     tally.candidates += len(events)
     unique: dict[tuple[int, int], Event] = {}
     for event in events:
-        if (event.key, event.key2) in unique:
+        if unique.setdefault((event.key, event.key2), event) is not event:
             note_repeated(event, tally)
-        else:
-            unique[event.key, event.key2] = event
     if job.is_baseline:
         messages = [Message(event=event, language="", recipients=()) for event in unique.values()]
     else:
-        place = {pair: number for number, pair in enumerate(unique)}
-        made = make_messages(step, unique.values(), fold_local_part=job.conf.FOLD_LOCAL_PART)
-        messages = sorted(made, key=lambda message: place[message.event.key, message.event.key2])
+        messages = make_messages(step, [*unique.values()], fold_local_part=job.conf.FOLD_LOCAL_PART)
     for part, new in write_isolating(messages, step, job, tally):
         count_written(part, new, step, job, tally)
 
@@ -220,7 +198,9 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
     """
     try:
         yield messages, repeating(lambda: write(messages, step, job), job)
-    except (DataError, IntegrityError) as error:
+    except DatabaseError as error:
+        if not job.room.is_refusal(error):
+            raise
         if len(messages) > 1:
             middle = len(messages) // 2
             for half in (messages[:middle], messages[middle:]):
@@ -229,10 +209,11 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
         stand_in = [blocked(messages[0].event, f"refused by the database: {error}")]
         try:
             yield stand_in, repeating(lambda: write(stand_in, step, job), job)
-        except (DataError, IntegrityError) as again:
+        except DatabaseError as again:
+            if not job.room.is_refusal(again):
+                raise
             # Not even its control row is accepted, so it stays a candidate; the pass says so and goes on.
             tally.failed += 1
-            tally.refused.append(messages[0].event.key)
             tally.name("failed", f"{messages[0].event.key}: {again}")
 
 
@@ -287,12 +268,18 @@ def mail_row(message: Message, step: Step, control_id: int) -> MailRow:
         control_id=control_id,
         template=step.template or "",
         subject=message.subject,
-        recipients=ENCODER.encode(message.recipients),
+        recipients=json_array(message.recipients),
         language=message.language,
         payload=message.payload,
         state=message.state.value,
         problem=message.problem,
     )
+
+
+@lru_cache(maxsize=20_000)
+def json_array(recipients: tuple[str, ...]) -> str:
+    """Return addresses as JSON text; cached, because a pass meets the same few people again and again."""
+    return ENCODER.encode(recipients)
 
 
 def task_row(message: Message, control_id: int) -> TaskRow:
@@ -369,7 +356,7 @@ def mark_batch(step: FlaggedStep, job: Job) -> int:
 
 def note_waiting(rest: QuerySet[Any, Any], limit: int, tally: Tally) -> None:
     """Warn that the circuit breaker was reached, with how many wait and since when."""
-    waiting = rest.order_by().aggregate(count=Count("key"), oldest=Min("event_at"))
+    waiting = rest.aggregate(count=Count("key"), oldest=Min("event_at"))
     if waiting["count"]:
         tally.is_complete = False
         tally.warnings.append(

@@ -162,8 +162,10 @@ def skipped_text(answer: LockAnswer, *, using: str) -> str:
 def refuse(run: Run, outcome: Outcome, text: str) -> PassReport:
     """Log a pass that did not start."""
     if not run.job.is_dry_run:
-        open_row(run, RunLog.WHOLE)
-        close_row(run, RunLog.WHOLE, outcome=outcome, ms=run.elapsed_ms(), error=text)
+        # One statement: a row that says running, if only for a moment, would be taken for the holder of the lock.
+        ms = run.elapsed_ms()
+        ended_at = run.started_at + timedelta(milliseconds=ms)
+        open_row(run, RunLog.WHOLE, outcome=outcome, ms=ms, ended_at=ended_at, error=stored(text, ERROR_CHARS_MAX))
     return PassReport(run.job.pass_id, outcome, run.elapsed_ms(), error=text)
 
 
@@ -215,7 +217,7 @@ def run_step(run: Run, step: Step) -> bool:
         mails=tally.mails,
         tasks=tally.tasks,
         ms=run.elapsed_ms(started),
-        error="; ".join(tally.errors + tally.warnings) or None,
+        error=stored("; ".join(tally.errors + tally.warnings), ERROR_CHARS_MAX) or None,
     )
     run.reports.append(report)
     run.listed += tally.listed
@@ -264,8 +266,8 @@ def failure_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
 
 
-def open_row(run: Run, step: str) -> None:
-    """Write a row that says running, with who runs it."""
+def open_row(run: Run, step: str, *, outcome: Outcome = Outcome.RUNNING, **closed: Any) -> None:
+    """Write a row with who runs it; it says running unless all that closes it is given."""
     since = 0 if step == RunLog.WHOLE else run.elapsed_ms()
     run.opened_at[step] = run.started_at + timedelta(milliseconds=since)
     log_surely(
@@ -274,7 +276,8 @@ def open_row(run: Run, step: str) -> None:
             pass_id=run.job.pass_id,
             step=step,
             started_at=run.opened_at[step],
-            outcome=Outcome.RUNNING,
+            outcome=outcome,
+            **closed,
             host=socket.gethostname(),
             pid=os.getpid(),
         ),

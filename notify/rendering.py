@@ -1,21 +1,17 @@
-"""Event -> message; the only reader of mail templates."""
+"""Event -> message."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.template import Context, Template
-from django.template.loader import get_template
 from django.utils import translation
 
 from .addresses import Recipients, parse_recipients
-from .models import SUBJECT_UNITS_MAX, MailState
+from .models import MailState
 from .steps import Event, Step
+from .subjects import Lines
 from .texts import clean, one_line, shorten
 
 #: Characters of a problem text, so that a row stays readable in a list.
@@ -23,8 +19,7 @@ PROBLEM_CHARS_MAX = 1000
 NO_RECIPIENT = "no recipient"
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """What one event becomes: subject and frozen values, or (state ``blocked``) the reason why not."""
 
     event: Event
@@ -37,24 +32,34 @@ class Message:
     problem: str = ""
 
 
-def make_messages(step: Step, events: Iterable[Event], *, fold_local_part: bool = True) -> Iterator[Message]:
-    """Make each event's message; one that cannot be made is ``blocked`` with its reason, the others go on."""
-    by_language = sorted(events, key=lambda event: event.language)
-    for language, group in groupby(by_language, key=lambda event: event.language):
+def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:
+    """Make each event's message, in order; one that cannot be made is ``blocked`` with its reason, the others go on."""
+    made: dict[int, Message] = {}
+    # Language by language, because changing it takes longer than making a message.
+    by_language = sorted(range(len(events)), key=lambda place: events[place].language)
+    for language, places in groupby(by_language, key=lambda place: events[place].language):
         with translation.override(language):
-            for event in group:
+            lines = Lines()
+            for place in places:
                 try:
-                    yield make_message(step, event, fold_local_part=fold_local_part)
+                    made[place] = make_message(step, events[place], fold_local_part=fold_local_part, lines=lines)
                 except Exception as error:  # one bad event must not stop the ninety-nine others
-                    yield blocked(event, f"cannot be made: {type(error).__name__}: {error}")
+                    made[place] = blocked(events[place], f"cannot be made: {type(error).__name__}: {error}")
+    return [made[place] for place in range(len(events))]
 
 
-def make_message(step: Step, event: Event, *, fold_local_part: bool = True) -> Message:
-    """Make one event's message in the active language. Raises: whatever a template or a value raises."""
+def make_message(step: Step, event: Event, *, fold_local_part: bool = True, lines: Lines | None = None) -> Message:
+    """
+    Make one event's message in the active language. Raises: whatever a template or a value raises.
+
+    ``lines`` is shared by the messages of one language.
+    """
+    lines = lines or Lines()
     recipients = parse_recipients(event.recipients, fold_local_part=fold_local_part)
-    subject = render_line(f"notify/mail/{step.template}.subject.txt", event.values) if step.template else ""
-    title = render_line(f"notify/task/{step.task}.title.txt", event.values) if step.task else ""
+    subject = lines.render(f"notify/mail/{step.template}.subject.txt", event.values) if step.template else ""
+    title = lines.render(f"notify/task/{step.task}.title.txt", event.values) if step.task else ""
     is_blocked = step.template is not None and not (recipients.good and subject)
+    is_sound = step.template is None or not (is_blocked or recipients.bad)
     return Message(
         event=event,
         language=event.language,
@@ -63,7 +68,7 @@ def make_message(step: Step, event: Event, *, fold_local_part: bool = True) -> M
         title=title,
         payload=freeze(event.values),
         state=MailState.BLOCKED if is_blocked else MailState.QUEUED,
-        problem=describe(recipients, subject) if step.template else "",
+        problem="" if is_sound else describe(recipients, subject),
     )
 
 
@@ -88,24 +93,6 @@ def blocked(event: Event, reason: str) -> Message:
         state=MailState.BLOCKED,
         problem=shorten(one_line(reason), PROBLEM_CHARS_MAX),
     )
-
-
-def render_line(name: str, values: Mapping[str, Any]) -> str:
-    """Render a text template of one line, shortened at a whole character."""
-    # Plain text: a "<" in an order note is a "<" in the subject.
-    return shorten(one_line(template(name).render(Context(dict(values), autoescape=False))), SUBJECT_UNITS_MAX)
-
-
-@lru_cache(maxsize=256)
-def cached_template(name: str) -> Template:
-    """Return a compiled template."""
-    compiled: Template = get_template(name).template  # type: ignore[attr-defined]
-    return compiled
-
-
-def template(name: str) -> Template:
-    """Return a compiled template, read anew each time while DEBUG is on."""
-    return cached_template.__wrapped__(name) if settings.DEBUG else cached_template(name)
 
 
 def freeze(values: Mapping[str, Any]) -> str:

@@ -13,15 +13,21 @@ What a host project writes against: a step declares its events, the engine does 
                                           recipients=F("recipient__email"), language=F("recipient__language"))
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db.models import BigIntegerField, Exists, OuterRef, Q, QuerySet, Value
+from django.utils import translation
 
 from .errors import UnknownStep
 from .models import Control
+from .texts import clean
 
 #: The columns of an event that the engine reads; every other column is a value for the templates.
 RESERVED = ("key", "key2", "event_at", "recipients", "language", "assignee")
@@ -44,8 +50,7 @@ class Scope:
         return Q() if self.since is None else Q(**{f"{path}__gte": self.since})
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One candidate as its step's query gave it; ``values`` are the columns that are not the engine's own."""
 
     kind: str
@@ -55,7 +60,7 @@ class Event:
     recipients: Any = None
     language: str = ""
     assignee: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = MappingProxyType({})
 
 
 class Step:
@@ -86,8 +91,19 @@ class Step:
         raise NotImplementedError(f"{type(self).__qualname__} must say what its events are")
 
     def candidates(self, scope: Scope, *, not_before: datetime | None, using: str | None) -> QuerySet[Any, Any]:
-        """Return the events in scope that have no control row yet, oldest first, as one anti-join."""
+        """
+        Return the events in scope that have no control row yet, oldest first, as one anti-join.
+
+        Raises: ImproperlyConfigured when a key is an aggregate.
+        """
         found = self.events(scope).using(using)
+        for name in ("key", "key2"):
+            # Django would put the aggregate into the HAVING of the sub-select below, which no database understands.
+            if getattr(found.query.annotations.get(name), "contains_aggregate", False):
+                raise ImproperlyConfigured(
+                    f"step {self.kind}: {name} must not be an aggregate; select the one row that is meant, for example "
+                    f"the newest by ~Exists(newer)"
+                )
         if "key2" not in columns_of(found):
             found = found.annotate(key2=Value(0, BigIntegerField()))
         known = Control.objects.using(using).filter(kind=self.kind, key=OuterRef("key"), key2=OuterRef("key2"))
@@ -156,6 +172,37 @@ def columns_of(queryset: QuerySet[Any, Any]) -> list[str]:
     if selected:
         return list(selected)
     return [*query.extra_select, *query.values_select, *query.annotation_select]
+
+
+def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], Event]:
+    """Return what makes an event of a row of the candidate query, whose columns have these names, values last."""
+    places = {name: place for place, name in enumerate(names) if name in RESERVED}
+    value_names, first = names[len(places) :], len(places)
+    key, key2, event_at = places["key"], places["key2"], places["event_at"]
+    recipients, language, assignee = (places.get(name) for name in ("recipients", "language", "assignee"))
+
+    def as_event(row: Sequence[Any]) -> Event:
+        return Event(
+            kind,
+            row[key],
+            row[key2],
+            row[event_at],
+            None if recipients is None else row[recipients],
+            supported_language(None if language is None else row[language]),
+            "" if assignee is None else clean(str(row[assignee] or "")),
+            dict(zip(value_names, row[first:], strict=True)),
+        )
+
+    return as_event
+
+
+@lru_cache(maxsize=256)
+def supported_language(code: str | None) -> str:
+    """Return the site's language that serves a recipient best; the site's own where it has none like it."""
+    try:
+        return translation.get_supported_language_variant((code or settings.LANGUAGE_CODE).lower())
+    except (LookupError, ValueError):  # ValueError: longer than any language code
+        return str(settings.LANGUAGE_CODE)
 
 
 __all__ = ["Event", "FlaggedStep", "Scope", "Step", "register", "registered"]

@@ -1,10 +1,12 @@
 """Texts that fit where they go: one line, whole characters, nothing that a database or a header refuses; pure."""
 
-import unicodedata
+import re
 
 import regex
 
 ELLIPSIS = "…"
+#: Unicode's categories Cc, Zl and Zp.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def units(text: str) -> int:
@@ -21,8 +23,8 @@ def clean(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Turn line ends, tabs and other control characters into single blanks, so that no header can be injected."""
-    if not text.isprintable():
-        text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in clean(text))
+    if not (text := text.strip()).isprintable():
+        text = CONTROL.sub(" ", clean(text))
     return " ".join(text.split())
 
 

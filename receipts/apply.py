@@ -1,5 +1,6 @@
 """Apply approved changes: whole or not at all, with a receipt. The only writer of changes and audit rows."""
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from django.utils import timezone
 from . import plans
 from .backends import get_room
 from .backends.base import Standing
-from .canonical import Target, canonical_targets, stored_targets
+from .canonical import Target, stored_targets
 from .conf import load_settings
 from .errors import ChangeIdReused, Collided, NotApproved, NotWritten, OutcomeUnknown, Problem, Stale
 from .kinds import ChangeKind, get_kind
@@ -170,9 +171,6 @@ def apply_surely(
     raise OutcomeUnknown(f"the connection was lost while {change_id!r} was being applied: {lost}") from lost
 
 
-# --- stored plans
-
-
 def store_plan(
     *,
     kind: str,
@@ -197,7 +195,7 @@ def store_plan(
         kind=kind,
         change_id=plan.change_id,
         tenant=plan.tenant,
-        targets=canonical_targets(plan.targets),
+        targets=json.loads(plan.canonical),
         digest=plan.digest(kind=kind),
         author=author,
         reason=reason,
@@ -215,7 +213,7 @@ def edit_plan(*, pk: int, targets: Iterable[Target], using: str | None = None) -
     alias = using or router.db_for_write(StoredPlan)
     stored = StoredPlan.objects.using(alias).get(pk=pk)
     plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=targets)
-    rows, digest = canonical_targets(plan.targets), plan.digest(kind=stored.kind)
+    rows, digest = json.loads(plan.canonical), plan.digest(kind=stored.kind)
     if not StoredPlan.objects.using(alias).try_edit(pk, targets=rows, digest=digest):
         raise NotApproved(f"plan {pk} is settled already; store a new one")
 
@@ -225,10 +223,15 @@ def approve_plan(*, pk: int, approver: str, digest: str, now: datetime | None = 
     Approve exactly the content whose digest the approver was shown.
 
     Transaction: one conditional UPDATE.
-    Raises: NotApproved when it was edited or approved meanwhile; IntegrityError when the approver is the author.
+    Raises: NotApproved when it was edited or approved meanwhile, or when the approver is the author.
     """
     alias = using or router.db_for_write(StoredPlan)
-    won = StoredPlan.objects.using(alias).try_approve(pk, approver=approver, digest=digest, now=now or timezone.now())
+    moment, plans_there = now or timezone.now(), StoredPlan.objects.using(alias)
+    try:
+        with transaction.atomic(using=alias):
+            won = plans_there.try_approve(pk, approver=approver, digest=digest, now=moment)
+    except IntegrityError as error:
+        raise NotApproved(f"plan {pk} needs an approver who is not its author, and has a name") from error
     if not won:
         raise NotApproved(f"plan {pk} is no draft with this content any more; look at it again")
 
@@ -264,9 +267,6 @@ def apply_plan(*, pk: int, now: datetime | None = None, using: str | None = None
         raise
 
 
-# --- inside the transaction
-
-
 def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target]) -> Plan:
     """Return the plan that these arguments make, within this site's limits."""
     limit = load_settings().max_targets
@@ -277,7 +277,7 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
     """Run a verb in a transaction, again while the database gives it up for another transaction's sake."""
     connection = connections[alias]
     attempts_max = 1 if connection.in_atomic_block else ATTEMPTS_MAX
-    for attempt in range(1, attempts_max + 1):
+    for attempt in itertools.count(1):
         try:
             with transaction.atomic(using=alias, durable=durable):
                 return verb()
@@ -290,7 +290,7 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
                 raise
             if attempt == attempts_max:
                 raise Collided from error
-    raise AssertionError("unreachable")
+    raise AssertionError  # for mypy: count() has no end
 
 
 def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
@@ -312,8 +312,7 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
     try:
         # The claim comes before any lock on a row. A second one with the same change_id waits here, for the unique key.
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            targets = json.dumps(canonical_targets(plan.targets))
-            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, targets, digest, actor, reason])
+            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason])
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
         connection = connections[alias]

@@ -24,26 +24,25 @@ class Target(NamedTuple):
     qty: int
 
 
-def canonical_targets(targets: Iterable[Target]) -> list[dict[str, int]]:
-    """Return targets sorted by id, each with its keys in order."""
-    return [{"id": target.id, "qty": target.qty, "revision": target.revision} for target in sorted(targets)]
+def canonical_targets(targets: Iterable[Target]) -> str:
+    """Return targets as JSON text: sorted by id, each with its keys in order."""
+    # Written out, because it is a fifth of the time of json.dumps, and there are ten thousand of them.
+    rows = [f'{{"id":{pk:d},"qty":{qty:d},"revision":{revision:d}}}' for pk, revision, qty in sorted(targets)]
+    return f"[{','.join(rows)}]"
 
 
-def canonical_bytes(*, change_id: str, kind: str, tenant: str, targets: Iterable[Target]) -> bytes:
-    """Return what is hashed."""
-    content = {
-        "change_id": change_id,
-        "kind": kind,
-        "targets": canonical_targets(targets),
-        "tenant": tenant,
-        "version": VERSION,
-    }
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+def canonical_text(*, change_id: str, kind: str, tenant: str, targets: str) -> str:
+    """Return what is hashed; ``targets`` are in their canonical form already."""
+    names = (json.dumps(name, ensure_ascii=False) for name in (change_id, kind, tenant))
+    return '{{"change_id":{},"kind":{},"targets":{targets},"tenant":{},"version":{version}}}'.format(
+        *names, targets=targets, version=VERSION
+    )
 
 
-def digest(*, change_id: str, kind: str, tenant: str, targets: Iterable[Target]) -> str:
-    """Return the SHA-256 over version, change_id, kind, tenant and targets, as 64 hexadecimal digits."""
-    return hashlib.sha256(canonical_bytes(change_id=change_id, kind=kind, tenant=tenant, targets=targets)).hexdigest()
+def digest(*, change_id: str, kind: str, tenant: str, targets: str) -> str:
+    """Return the SHA-256 over version, change_id, kind, tenant and canonical targets, as 64 hexadecimal digits."""
+    text = canonical_text(change_id=change_id, kind=kind, tenant=tenant, targets=targets)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def stored_targets(rows: Iterable[dict[str, int]]) -> tuple[Target, ...]:

@@ -14,13 +14,14 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePath
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from python_calamine import CalamineError, CalamineWorkbook
 
-from .canonical import Target, digest
+from .canonical import Target, canonical_targets, digest
 from .errors import Flaw, InvalidPlan
 
 ID_MAX = 2**63 - 1
@@ -100,9 +101,14 @@ class Plan:
     tenant: str
     targets: tuple[Target, ...]
 
+    @cached_property
+    def canonical(self) -> str:
+        """The targets in their canonical form."""
+        return canonical_targets(self.targets)
+
     def digest(self, *, kind: str) -> str:
         """Return what identifies this plan as a change of that kind."""
-        return digest(change_id=self.change_id, kind=kind, tenant=self.tenant, targets=self.targets)
+        return digest(change_id=self.change_id, kind=kind, tenant=self.tenant, targets=self.canonical)
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,7 @@ def checked(draft: Draft, *, targets_max: int) -> Plan:
             flaws.append(Flaw("targets", f"has {len(rows):,} targets; a change has from 1 to {targets_max:,}"))
     if flaws:
         raise InvalidPlan(flaws)
-    targets = sorted(Target(id=row.id, revision=row.revision, qty=row.qty) for row in shape.targets)
+    targets = sorted(Target(row.id, row.revision, row.qty) for row in shape.targets)
     return Plan(change_id=shape.change_id, tenant=shape.tenant, targets=tuple(targets))
 
 
@@ -218,9 +224,6 @@ def wording(error: Any) -> str:
         case "model_type" | "list_type":
             return f"must be {'an object' if error['type'] == 'model_type' else 'a list'}, not {shown}"
     return str(error["msg"])
-
-
-# --- JSON
 
 
 class Repeats(dict[str, Any]):
@@ -288,9 +291,6 @@ def decoded(data: bytes) -> str:
     """Decode UTF-8, with or without a byte order mark, or UTF-16 with one."""
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding)
-
-
-# --- tables
 
 
 def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Draft:

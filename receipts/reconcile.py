@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.db import connections, router
 
-from .canonical import Target, digest, stored_targets
+from .canonical import Target, canonical_targets, digest, stored_targets
 from .kinds import get_kind
 from .models import Audit, Change, Reconciliation
 
@@ -110,7 +110,8 @@ class Receipt:
     @property
     def is_genuine(self) -> bool:
         """Whether the digest is that of the content."""
-        return self.digest == digest(change_id=self.change_id, kind=self.kind, tenant=self.tenant, targets=self.targets)
+        targets = canonical_targets(self.targets)
+        return self.digest == digest(change_id=self.change_id, kind=self.kind, tenant=self.tenant, targets=targets)
 
 
 def inspect_change(*, change_id: str, tenant: str | None = None, using: str | None = None) -> Receipt | None:

@@ -7,15 +7,21 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.db.backends.base.operations import BaseDatabaseOperations
+from hypothesis import HealthCheck, settings
 
 from receipts.backends import get_room
 from receipts.models import Change
 from tests.babelfish import is_stand_in, renew_session
 
+# Two shared cores, and a whole run that stays short: more examples with ``--hypothesis-profile=long``.
+settings.register_profile("short", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("short")
+
 #: A trigger that refuses each row whose column has a value: what to do, what to undo.
 TRIGGERS = {
     "sqlite": (
-        "CREATE TRIGGER kwit_refuses BEFORE INSERT ON {table} WHEN NEW.{column} = '{value}' "
+        "CREATE TRIGGER kwit_refuses BEFORE INSERT ON {table} WHEN CAST(NEW.{column} AS TEXT) = '{value}' "
         "BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END",
         "DROP TRIGGER kwit_refuses",
     ),

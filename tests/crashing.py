@@ -12,8 +12,8 @@ In a test (with ``django_db(transaction=True)``, or the child sees nothing)::
 ``crash_everywhere`` starts Python once and forks each child from there, so that a point costs a tenth of a second.
 
 ``kill`` is ``before:N`` or ``after:N``: SIGKILL just before the Nth writing statement is sent, or just after its answer
-came. Writing statements are INSERT, UPDATE, DELETE, MERGE (also below a WITH) and COMMIT, over all connections of the
-child. A child that is not killed says how many writes it made. Arguments and results travel as JSON.
+came. Writing statements are INSERT, UPDATE, DELETE, MERGE (also below a WITH), COPY and COMMIT, over all connections of
+the child. A child that is not killed says how many writes it made. Arguments and results travel as JSON.
 """
 
 import contextlib
@@ -195,8 +195,30 @@ class Trap:
         if self.kill == f"{moment}:{len(self.writes)}":
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def watch_copies(self, connection: Any) -> None:
+        """Count COPY … FROM STDIN, which Django's execute wrappers do not see."""
+        create_cursor = connection.create_cursor
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            cursor = create_cursor(*args, **kwargs)
+            if (copy := getattr(cursor, "copy", None)) is not None:
+
+                @contextlib.contextmanager
+                def copying(statement: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+                    self.writes.append(statement[:80])
+                    self.spring("before")
+                    with copy(statement, *args, **kwargs) as stream:
+                        yield stream
+                    self.spring("after")
+
+                cursor.copy = copying
+            return cursor
+
+        connection.create_cursor = watched
+
     def watch(self, connection: Any) -> None:
         """Count what this connection writes."""
+        self.watch_copies(connection)
         commit = connection._commit
 
         def wrapper(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:

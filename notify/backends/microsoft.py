@@ -74,7 +74,7 @@ FROM sys.dm_exec_sessions AS s WHERE s.session_id = @@SPID
 SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
 
 INSERT_CONTROLS = """
-DECLARE @kind nvarchar(10) = %s, @rows nvarchar(max) = %s;
+DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
 INSERT INTO notify_control (kind, [key], key2, language, recipients)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new

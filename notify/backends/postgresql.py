@@ -1,6 +1,7 @@
 """The room for PostgreSQL 14 to 18 (psycopg 3)."""
 
 import contextlib
+import json
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -190,46 +191,39 @@ def insert_controls(
     connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
 ) -> dict[tuple[int, int], int]:
     with connection.cursor() as cursor:
+        # One JSON parameter: psycopg makes arrays of text in Python, which takes five times as long.
         cursor.execute(
             """
             INSERT INTO notify_control (kind, key, key2, language, recipients)
-            SELECT %s, t.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[]) t
+            SELECT %s, (value->>0)::bigint, (value->>1)::bigint, value->>2, value->>3
+            FROM json_array_elements(%s::json)
             ON CONFLICT (kind, key, key2) DO NOTHING
             RETURNING key, key2, id
             """,
-            [kind, *columns(sorted(rows), len(ControlRow._fields))],
+            [kind, json.dumps(sorted(rows), ensure_ascii=False)],
         )
         return {(key, key2): pk for key, key2, pk in cursor.fetchall()}
 
 
-def columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Turn rows into one array per column."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
-
-
 def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO notify_mail_queue
-                   (pass_id, control_id, template, subject, recipients, language, payload, state, problem)
-            SELECT %s, t.control_id, t.template, t.subject, t.recipients::jsonb, t.language, t.payload::jsonb, t.state,
-                   t.problem
-            FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-                        %s::text[]) t (control_id, template, subject, recipients, language, payload, state, problem)
-            """,
-            [pass_id, *columns(rows, len(MailRow._fields))],
-        )
+    copy_rows(connection, "notify_mail_queue", MailRow, pass_id, rows)
 
 
 def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload)
-            SELECT %s, t.control_id, t.title, t.assignee, t.language, t.payload::jsonb
-            FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
-                 t (control_id, title, assignee, language, payload)
-            """,
-            [pass_id, *columns(rows, len(TaskRow._fields))],
-        )
+    copy_rows(connection, "notify_task_queue", TaskRow, pass_id, rows)
+
+
+def copy_rows(
+    connection: BaseDatabaseWrapper,
+    table: str,
+    row: type[MailRow | TaskRow],
+    pass_id: UUID,
+    rows: Sequence[MailRow | TaskRow],
+) -> None:
+    """Insert rows of one shape by COPY, which takes half as long as any INSERT."""
+    connection.validate_no_broken_transaction()
+    statement = f"COPY {table} (pass_id, {', '.join(row._fields)}) FROM STDIN"
+    # Django does not translate the errors of a COPY by itself.
+    with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for each in rows:
+            copy.write_row((pass_id, *each))

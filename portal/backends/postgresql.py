@@ -12,7 +12,8 @@ def insert(
 ) -> list[int]:
     quote, table = connection.ops.quote_name, model._meta.db_table
     columns = ", ".join(quote(column) for column in ["id", *columns_of(model, names)])
-    with connection.cursor() as cursor:
+    # Django does not translate the errors of a COPY by itself.
+    with connection.wrap_database_errors, connection.cursor() as cursor:
         cursor.execute(
             "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)", [quote(table), len(rows)]
         )

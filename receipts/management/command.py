@@ -1,6 +1,7 @@
 """What the commands of receipts share: two options, and how an answer is printed."""
 
 import json
+import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
@@ -116,7 +117,7 @@ class BatchCommand(ReceiptsCommand):
                 using=self.alias(options),
             )
         except OutcomeUnknown as error:
-            settle = f"manage.py inspect_change {plan.change_id!r} --database {self.alias(options)}"
+            settle = f"manage.py inspect_change {shlex.quote(plan.change_id)} --database {self.alias(options)}"
             content = {"change_id": plan.change_id, "unknown": str(error), "settle": settle}
             self.answer(options, content, f"{plan.change_id}: unknown")
             raise CommandError(

@@ -32,7 +32,7 @@ class Lined(FlaggedStep):
 
     kind = "lined"
     template = "comment"
-    flag_key = "pk"
+    flag_key = "id"
 
     def events(self, scope: Scope) -> QuerySet[Any, Any]:
         return OrderLine.objects.filter(handled=False).values(

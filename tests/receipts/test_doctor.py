@@ -1,0 +1,300 @@
+"""The guard, the checks, and the doctor that asks them."""
+
+import io
+import json
+import re
+from unittest import mock
+
+import pytest
+from django.apps import apps
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, IntegrityError, connection, models, transaction
+from django.test.utils import isolate_apps
+
+from portal.models import OrderLine
+from receipts import api, kinds
+from receipts.backends import get_room, postgresql
+from receipts.checks import check_database, check_settings, kind_flaws
+from receipts.conf import load_settings
+from receipts.kinds import ChangeKind, register
+from receipts.management.command import EXIT_CONFLICT, EXIT_DIFFERS, EXIT_INVALID, EXIT_UNKNOWN
+from receipts.models import Audit, Change
+from tests.crashing import ROOT
+from tests.factories import make_line
+from tests.receipts.plain import cancel, target
+
+pytestmark = pytest.mark.django_db
+
+
+def ids(messages):
+    """Return the check ids."""
+    return sorted({message.id for message in messages})
+
+
+def kind(**changed):
+    """Return a kind like cancel."""
+    values = {"name": "test", "model": OrderLine, "required_state": "pending", "sets": {"state": "cancelled"}}
+    return ChangeKind(**values | changed)
+
+
+@pytest.mark.parametrize("model", [Change, Audit])
+@pytest.mark.parametrize("verb", ["update", "delete"])
+def test_the_database_refuses_to_change_or_delete_a_receipt(model, verb):
+    cancel(target(make_line()))
+    table = model._meta.db_table
+    sql = f"DELETE FROM {table}" if verb == "delete" else f"UPDATE {table} SET change_id = 'x'"
+
+    with pytest.raises(IntegrityError, match=f"{table} is append-only"), transaction.atomic():
+        connection.cursor().execute(sql)
+
+    assert Change.objects.count() == Audit.objects.count() == 1
+
+
+@pytest.mark.parametrize("model", [Change, Audit])
+def test_a_receipt_can_neither_be_replaced_nor_truncated(model):
+    cancel(target(make_line()))
+    table = model._meta.db_table
+    connection.check_constraints()
+    columns = ", ".join(field.column for field in model._meta.fields)
+    sql = {
+        "sqlite": f"INSERT OR REPLACE INTO {table} ({columns}) SELECT {columns} FROM {table}",
+        "postgresql": f"TRUNCATE {table} CASCADE",
+    }[connection.vendor]
+
+    with pytest.raises(IntegrityError, match="is append-only"), transaction.atomic():
+        connection.cursor().execute(sql)
+
+    assert Change.objects.count() == Audit.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_guards_migration_goes_back_and_forth():
+    room = get_room(connection)
+    assert room.missing_guards(connection) == []
+
+    call_command("migrate", "receipts", "0001", verbosity=0)
+    try:
+        assert len(room.missing_guards(connection)) >= 2
+        assert "receipts.E033" in ids(check_database(databases=["default"]))
+    finally:
+        call_command("migrate", "receipts", verbosity=0)
+
+    assert room.missing_guards(connection) == []
+
+
+def test_settings_have_defaults_and_refuse_what_they_do_not_know(settings):
+    settings.RECEIPTS = {}
+    assert load_settings().max_targets == 10_000
+    settings.RECEIPTS = {"MAX_TARGETS": 5}
+    assert load_settings().max_targets == 5
+    for wrong in ({"MAX_TARGET": 5}, {"MAX_TARGETS": "5"}, {"MAX_TARGETS": 0}, {"MAX_TARGETS": True}):
+        settings.RECEIPTS = wrong
+        with pytest.raises(ImproperlyConfigured):
+            load_settings()
+        assert ids(check_settings()) == ["receipts.E001"]
+
+
+def test_the_limit_on_targets_is_the_sites(settings):
+    settings.RECEIPTS = {"MAX_TARGETS": 1}
+
+    with pytest.raises(Exception, match="has 2 targets; a change has from 1 to 1"):
+        cancel(target(make_line()), target(make_line()))
+
+
+def test_the_portals_kinds_have_no_flaws():
+    assert [flaw for one in kinds.each_kind() for flaw in kind_flaws(one)] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"tenant_field": "nothing"}, "receipts.E011"),
+        ({"revision_field": "item"}, "receipts.E011"),
+        ({"qty_field": "state"}, "receipts.E011"),
+        ({"state_field": "qty"}, "receipts.E011"),
+        ({"sets": {"state": "cancelled", "qty": 0}}, "receipts.E012"),
+        ({"sets": {"state": "cancelled", "id": 7}}, "receipts.E012"),
+        ({"sets": {}}, "receipts.E013"),
+        ({"sets": {"melted": True}}, "receipts.E013"),
+        ({"sets": {"comments": None}}, "receipts.E013"),
+        ({"required_state": "melted"}, "receipts.E014"),
+        ({"sets": {"state": "melted"}}, "receipts.E014"),
+    ],
+)
+def test_a_kind_whose_model_lacks_what_it_needs_is_a_finding(changed, expected):
+    assert expected in ids(kind_flaws(kind(**changed)))
+
+
+@isolate_apps("portal")
+def test_a_kind_needs_a_table_with_an_integer_key_of_its_own():
+    class Named(models.Model):
+        name = models.CharField(max_length=9, primary_key=True)
+
+        class Meta:
+            app_label = "portal"
+
+        def __str__(self):
+            return self.name
+
+    class Child(OrderLine):
+        class Meta:
+            app_label = "portal"
+
+        def __str__(self):
+            return "child"
+
+    assert ids(kind_flaws(kind(model=Named))) == ["receipts.E010"]
+    assert ids(kind_flaws(kind(model=Child))) == ["receipts.E010"]
+
+
+def test_two_kinds_cannot_have_one_name_and_names_are_plain(monkeypatch):
+    monkeypatch.setattr(kinds, "_registered", {})
+    first = register(kind())
+
+    assert register(kind()) == first
+    with pytest.raises(ValueError, match="two kinds"):
+        register(kind(sets={"state": "accepted"}))
+    for name in ("", "Test", "9", "x" * 21, "a b"):
+        with pytest.raises(ValueError, match="cannot name a kind"):
+            register(kind(name=name))
+
+
+def test_a_kind_may_set_an_expression(monkeypatch):
+    monkeypatch.setattr(kinds, "_registered", {})
+    sets = {"state": "rejected", "rejected_at": models.functions.Now(), "reason": models.F("item")}
+    register(kind(name="cancel", sets=sets))
+    line = make_line(item="bolts")
+
+    assert cancel(target(line)) is True
+
+    line.refresh_from_db()
+    assert (line.state, line.reason, line.revision) == ("rejected", "bolts", 5)
+    assert line.rejected_at is not None
+
+
+def doctor():
+    """Run doctor; return (exit code, id -> severity)."""
+    out, code = io.StringIO(), 0
+    try:
+        call_command("doctor", "--json", "--database", "default", stdout=out)
+    except CommandError as error:
+        code = error.returncode
+    findings = json.loads(out.getvalue())["findings"]
+    assert all(set(one) == {"id", "severity", "about", "what_to_do"} and one["what_to_do"] for one in findings)
+    mine = {one["id"]: one["severity"] for one in findings if one["id"].startswith("receipts.")}
+    return code, mine
+
+
+def test_the_doctor_finds_a_database_that_does_not_wait_for_its_disk():
+    """The tests' own databases are such."""
+    with connection.cursor() as cursor:
+        off = set()
+        if connection.vendor == "postgresql":
+            names = {"fsync": "receipts.E021", "full_page_writes": "receipts.E022"}
+            cursor.execute("SELECT name FROM pg_settings WHERE name = ANY(%s) AND setting = 'off'", [list(names)])
+            off = {names[name] for (name,) in cursor.fetchall()}
+        elif cursor.execute("PRAGMA synchronous").fetchone()[0] == 0:
+            off = {"receipts.E024"}
+
+    code, found = doctor()
+
+    assert set(found) == off
+    assert code == 1 or not off
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_doctor_finds_settings_of_the_connection_that_bear_no_promise():
+    sqlite = {
+        "PRAGMA synchronous = OFF": "receipts.E024",
+        "PRAGMA synchronous = NORMAL": "receipts.W024",
+        "PRAGMA journal_mode = OFF": "receipts.E025",
+    }
+    cases = sqlite if connection.vendor == "sqlite" else {"SET synchronous_commit = off": "receipts.E023"}
+    for sql, expected in cases.items():
+        connection.close()
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+            assert expected in doctor()[1]
+    connection.close()
+    if connection.vendor == "sqlite":
+        connection.ensure_connection()
+        with mock.patch.object(connection, "transaction_mode", None):
+            assert doctor()[1]["receipts.W026"] == "warning"
+
+
+def test_the_doctor_finds_missing_tables_constraints_and_triggers():
+    with connection.cursor() as cursor:
+        for statement in get_room(connection).unguard(connection):
+            cursor.execute(statement)
+    constraint = next(one for one in Audit._meta.constraints if one.name == "uq_receipts_audit_target")
+    with connection.schema_editor(atomic=False) if connection.vendor == "postgresql" else mock.MagicMock() as editor:
+        editor.remove_constraint(Audit, constraint)
+        editor.delete_model(apps.get_model("receipts", "Reconciliation"))
+
+    found = ids(check_database(databases=["default"]))
+
+    assert "receipts.E033" in found
+    if connection.vendor == "postgresql":
+        assert {"receipts.E031", "receipts.E032"} < set(found)
+
+
+def test_the_doctor_names_kinds_that_nobody_declares(monkeypatch):
+    cancel(target(make_line()))
+    monkeypatch.setattr(kinds, "_registered", {})
+
+    assert "receipts.W035" in ids(check_database(databases=["default"]))
+
+
+def test_the_doctor_says_when_a_database_does_not_answer(monkeypatch):
+    monkeypatch.setattr(connection.introspection, "table_names", mock.Mock(side_effect=DatabaseError("gone")))
+
+    assert ids(check_database(databases=["default"])) == ["receipts.E020"]
+
+
+def test_a_database_without_a_room_is_named(monkeypatch):
+    monkeypatch.setattr(connection, "vendor", "oracle")
+
+    assert ids(check_database(databases=["default"])) == ["receipts.E034"]
+
+
+def test_checks_ask_no_database_unless_one_is_named(django_assert_num_queries):
+    with django_assert_num_queries(0):
+        run_checks(tags=["kwit"], include_deployment_checks=True)
+        assert check_database() == []
+
+
+def test_the_room_of_postgresql_knows_what_an_error_means():
+    def error(kind, code, constraint=None):
+        cause = Exception()
+        cause.sqlstate, cause.diag = code, mock.Mock(constraint_name=constraint)
+        raised = kind()
+        raised.__cause__ = cause
+        return raised
+
+    from django.db import InterfaceError, OperationalError
+
+    assert postgresql.is_collision(error(OperationalError, "40001"))
+    assert postgresql.is_collision(error(OperationalError, "40P01"))
+    assert postgresql.is_collision(error(IntegrityError, "23505", "receipts_changes_pkey"))
+    assert not postgresql.is_collision(error(IntegrityError, "23505", "uq_receipts_audit_target"))
+    assert not postgresql.is_collision(ValueError())
+    assert postgresql.is_lost(InterfaceError())
+    assert postgresql.is_lost(error(OperationalError, "57P01"))
+    assert not postgresql.is_lost(error(OperationalError, "55P03"))
+    assert not postgresql.is_lost(error(IntegrityError, "08006"))
+
+
+def test_every_check_exit_code_and_verb_is_in_the_docs():
+    text = (ROOT / "docs" / "receipts.md").read_text(encoding="utf-8")
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "receipts").rglob("*.py"))
+
+    found = set(re.findall(r"receipts\.[EW]\d{3}", sources))
+    assert found == set(re.findall(r"receipts\.[EW]\d{3}", text))
+    for command in ("cancel_batch", "apply_batch", "inspect_change", "reconcile", "doctor"):
+        assert f"`{command}" in text or f"manage.py {command}" in text
+    for code in (EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS, EXIT_UNKNOWN):
+        assert f"| {code} |" in text
+    for verb in set(api.__all__) - {one for one in api.__all__ if one[0].isupper()}:
+        assert verb in text
