@@ -7,6 +7,8 @@ endif
 SERVE ?= 1
 PORT ?= 8000
 BIN = $(VENV)/bin
+# What SQL Server needs is installed where its tests are wanted.
+MSSQL = $(if $(KWIT_TEST_MSSQL_URL),$(VENV)/.mssql)
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .PHONY: demo test lint bench messages lock clean
@@ -14,7 +16,7 @@ PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-inpu
 demo: $(VENV)/.base
 	@DEBUG=1 $(BIN)/python manage.py demo --serve $(SERVE) --port $(PORT)
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(MSSQL)
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
 lint: $(VENV)/.dev
@@ -24,7 +26,7 @@ lint: $(VENV)/.dev
 	DEBUG=1 $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m tests.production_check
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(MSSQL)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # Brings locale/ up to date with the templates: new texts into each django.po, and django.mo from it.
@@ -34,7 +36,7 @@ messages: $(VENV)/.dev
 # Rewrites the locked requirements; the only target that needs uv, which it installs itself.
 lock: $(VENV)/.dev
 	$(PIP) install uv
-	for name in base dev; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	for name in base dev mssql; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
 # A half-made environment (Debian without python3-venv) must not be taken for a whole one the next time.
@@ -54,6 +56,10 @@ $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 	@echo "Installing what the tests need into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
+
+$(VENV)/.mssql: $(VENV)/.dev requirements/mssql.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/mssql.txt
+	touch $@
 
 clean:
 	rm -rf $(VENV) var .coverage* .mypy_cache .ruff_cache .pytest_cache
