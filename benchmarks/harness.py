@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import environ
-
+from tests.mssql_server import connected
 from tests.postgres import SERVER_OPTIONS, postgres_server
 
 BENCH_DATABASE = "kwit_bench"
@@ -74,17 +73,9 @@ def database(vendor: str) -> Iterator[None]:
 @contextlib.contextmanager
 def mssql_database(url: str) -> Iterator[str]:
     """Yield the URL of a fresh database beside the named one; it is gone afterwards."""
-    import mssql_python
-
-    from config.sqlserver import sql_server
-
-    fields = sql_server(dict(environ.Env.db_url_config(url)))
-    server = f"{fields['HOST']},{fields['PORT'] or 1433}"
-    words = f"SERVER={server};UID={fields['USER']};PWD={fields['PASSWORD']};DATABASE=master"
-    words += f";{fields['OPTIONS'].get('extra_params', '')}"
 
     def on_server(sql: str) -> None:
-        with contextlib.closing(mssql_python.connect(words, autocommit=True)) as connection:
+        with contextlib.closing(connected(url)) as connection:
             connection.cursor().execute(sql)
 
     on_server(f"DROP DATABASE IF EXISTS {BENCH_DATABASE}")

@@ -13,7 +13,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.dateparse import parse_date, parse_datetime, parse_duration
 
-from .sqlserver import sql_server
+from .sqlserver import MSSQL_PYTHON, import_without_odbc_manager, sql_server
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = BASE_DIR / "var"
@@ -106,7 +106,11 @@ def database(url: str) -> dict[str, Any]:
         parsed["OPTIONS"] = {**SQLITE_OPTIONS, **parsed.get("OPTIONS", {})}
         if parsed["NAME"] != ":memory:":
             Path(parsed["NAME"]).parent.mkdir(parents=True, exist_ok=True)
-    return sql_server(parsed) if parsed["ENGINE"] == "mssql" else parsed
+    if parsed["ENGINE"] == "mssql":
+        parsed = sql_server(parsed)
+        if parsed["OPTIONS"]["python_driver"] == MSSQL_PYTHON:
+            import_without_odbc_manager()
+    return parsed
 
 
 DATABASES = {"default": database(env.str("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kwit.sqlite3'}"))}

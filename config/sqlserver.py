@@ -1,4 +1,4 @@
-"""A SQL Server URL -> Django's dict; pure but for one import that may have to be stood in for."""
+"""A SQL Server URL -> Django's dict, and the one import that may have to be stood in for."""
 
 import importlib
 import sys
@@ -35,8 +35,6 @@ def sql_server(parsed: dict[str, Any]) -> dict[str, Any]:
             f"a SQL Server URL has unknown options {unknown}; known are {sorted([*KEYWORDS, *OPTIONS])}"
         )
     keywords = ";".join(f"{KEYWORDS[name]}={braced(str(given.pop(name)))}" for name in KEYWORDS if name in given)
-    if given["python_driver"] == MSSQL_PYTHON:
-        import_without_odbc_manager()
     return {
         **parsed,
         "PORT": str(parsed.get("PORT") or ""),
@@ -62,7 +60,10 @@ def import_without_odbc_manager() -> None:
     except ImportError as reason:
         if "pyodbc" in sys.modules:
             raise
-        driver = importlib.import_module(MSSQL_PYTHON)
+        try:
+            driver = importlib.import_module(MSSQL_PYTHON)
+        except ImportError as missing:
+            raise ImproperlyConfigured(f"SQL Server needs requirements/mssql.txt: {missing}") from missing
         stand_in = ModuleType("pyodbc", f"Constants and exceptions of mssql-python; pyodbc is not there: {reason}")
         names = [name for name in dir(driver) if name.startswith("SQL_") or name.endswith(("Error", "Warning"))]
         vars(stand_in).update({name: getattr(driver, name) for name in names}, version="5.0.0")
