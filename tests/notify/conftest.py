@@ -1,13 +1,17 @@
 """Throw-away steps, templates and settings for one test each."""
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from notify import rendering, steps
+from notify import steps, subjects
+from notify.backends import room_for
 from notify.steps import Step
+from tests.racing import race
 
 
 @pytest.fixture
@@ -22,7 +26,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
     """Return a function that writes a template, ``mail/x.subject.txt`` or ``task/x.title.txt``, for this test."""
     engine = settings.TEMPLATES[0]
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path / "templates", *engine["DIRS"]]}]
-    rendering.cached_template.cache_clear()
+    subjects.cached_template.cache_clear()
 
     def write(name: str, text: str) -> None:
         path = tmp_path / "templates" / "notify" / name
@@ -30,7 +34,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
         path.write_text(text)
 
     yield write
-    rendering.cached_template.cache_clear()
+    subjects.cached_template.cache_clear()
 
 
 @pytest.fixture
@@ -41,3 +45,24 @@ def configure(settings: Any) -> Callable[..., None]:
         settings.NOTIFY = {**settings.NOTIFY, **values}
 
     return set_values
+
+
+@pytest.fixture
+def other_session_holds_the_lock(transactional_db: None) -> Iterator[threading.Event]:
+    """Hold the pass lock in a session of its own until the returned event is set, at the latest until the test ends."""
+    held, release = threading.Event(), threading.Event()
+
+    def hold(_: int) -> None:
+        room = room_for(connection)
+        answer = room.try_lock(connection)
+        assert answer.is_granted
+        held.set()
+        release.wait(30)
+        room.unlock(connection, answer.token)
+
+    thread = threading.Thread(target=race, args=(1, hold))
+    thread.start()
+    assert held.wait(30)
+    yield release
+    release.set()
+    thread.join(30)

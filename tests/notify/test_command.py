@@ -2,18 +2,14 @@
 
 import io
 import json
-import threading
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
-from notify.backends import room_for
 from notify.models import RunLog
 from tests.factories import make_comment, make_contact
 from tests.notify.samples import Remark, make_comments
-from tests.racing import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,27 +22,6 @@ def run_command(*arguments: str) -> tuple[int, str]:
     except SystemExit as ended:
         return int(ended.code or 0), out.getvalue()
     return 0, out.getvalue()
-
-
-@pytest.fixture
-def busy_lock() -> Any:
-    """Hold the pass lock in another session until the test ends."""
-    held, release = threading.Event(), threading.Event()
-
-    def hold(_: int) -> None:
-        room = room_for(connection)
-        answer = room.try_lock(connection)
-        assert answer.is_granted
-        held.set()
-        release.wait(30)
-        room.unlock(connection, answer.token)
-
-    thread = threading.Thread(target=race, args=(1, hold))
-    thread.start()
-    assert held.wait(30)
-    yield
-    release.set()
-    thread.join(30)
 
 
 @pytest.fixture
@@ -137,7 +112,7 @@ def test_the_table_of_a_dry_run_shows_the_subjects():
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 0), (["--fail-on-skip"], 75), (["--wait", "0.05"], 0)])
-def test_a_skipped_pass_exits_0_or_75_where_that_is_asked_for(busy_lock, arguments, code):
+def test_a_skipped_pass_exits_0_or_75_where_that_is_asked_for(other_session_holds_the_lock, arguments, code):
     exit_code, printed = run_command("--json", *arguments)
 
     told = json.loads(printed)

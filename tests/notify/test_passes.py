@@ -206,27 +206,6 @@ def test_the_row_of_a_skipped_pass_is_never_open(other_session_holds_the_lock):
     assert "skipped" in writes[0]
 
 
-@pytest.fixture
-def other_session_holds_the_lock() -> Any:
-    """Hold the pass lock in a session of its own until the returned event is set, at the latest until the test ends."""
-    held, release = threading.Event(), threading.Event()
-
-    def hold(_: int) -> None:
-        room = room_for(connection)
-        answer = room.try_lock(connection)
-        assert answer.is_granted
-        held.set()
-        release.wait(30)
-        room.unlock(connection, answer.token)
-
-    thread = threading.Thread(target=race, args=(1, hold))
-    thread.start()
-    assert held.wait(30)
-    yield release
-    release.set()
-    thread.join(30)
-
-
 def test_a_holder_without_a_row_is_named_as_that(other_session_holds_the_lock):
     report = do_pass()
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from receipts import verify
@@ -38,6 +38,7 @@ numbers = st.integers(0, 2**63 - 1)
 rows = st.lists(st.builds(Target, numbers, numbers, numbers), min_size=1, max_size=8, unique_by=lambda row: row.id)
 
 
+@settings(deadline=None)
 @given(text, text, rows, st.randoms(use_true_random=False))
 def test_the_order_of_targets_does_not_matter_and_the_verifier_agrees(change_id, tenant, targets, random):
     """R1: whatever the order in which targets or keys were written."""
