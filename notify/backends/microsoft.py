@@ -46,8 +46,8 @@ TRANSIENT_MARKS = (
     "lock timeout",
 )
 
+# Neither has SET NOCOUNT ON: without parameters it would stay for the session, and take every row count away.
 TRY_LOCK = f"""
-SET NOCOUNT ON;
 DECLARE @code int;
 IF APPLOCK_MODE(N'public', N'{LOCK}', N'Session') = N'NoLock'
     EXEC @code = sp_getapplock
@@ -106,6 +106,21 @@ FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', title nvarchar(max) '$[1]', assignee nvarchar(max) '$[2]',
     language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON
 ) AS r;
+"""
+# READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it.
+CLAIM_MAILS = """
+SET NOCOUNT ON;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
+WITH due AS (
+    SELECT TOP (%s) id, due_at, worker, lease_until
+    FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL
+      AND (lease_until IS NULL OR lease_until < %s)
+    ORDER BY due_at, id
+)
+UPDATE due SET worker = %s, lease_until = %s
+OUTPUT inserted.id, inserted.due_at INTO @claimed;
+SELECT id FROM @claimed ORDER BY due_at, id;
 """
 
 _numbers = itertools.count(1)
@@ -238,7 +253,7 @@ def stream(
     # Created without parameters: what sp_executesql creates ends with it.
     fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
     try:
-        fetch(connection, f"SET NOCOUNT ON; INSERT INTO {table} {sql};", params)
+        fetch(connection, f"INSERT INTO {table} {sql};", params)
         last, rows = 0, min(rows, CHUNK_ROWS_MAX)
         while True:
             fetched = fetch(connection, page(table, rows, last))
@@ -302,3 +317,9 @@ def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[
 def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
     nested = [TaskRow._fields.index("payload")]
     fetch(connection, telling(INSERT_TASKS), [pass_id.hex, as_json(rows, nested=nested)])
+
+
+def claim_mails(
+    connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+) -> list[int]:
+    return [pk for (pk,) in fetch(connection, CLAIM_MAILS, [limit, now, now, worker, lease_until])]

@@ -7,6 +7,7 @@ Every T-SQL text of the rooms, without a server: it is what it was (golden files
 import os
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,6 +35,7 @@ SHAPE = Shape(
     set_params=("cancelled",),
 )
 TARGETS = [Target(1, 4, 10), Target(2, 4, 10)]
+MOMENT = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 PASS_ID = UUID(int=1)
 
 #: What sqlglot does not know of T-SQL: control of flow, and the statements that only occur in it.
@@ -93,6 +95,10 @@ def notify_texts() -> Iterator[tuple[str, str]]:
     yield "insert_controls", recorded(lambda c: room.insert_controls(c, "comment", [ControlRow(1, 0, "en", "")]))
     yield "insert_mails", recorded(lambda c: room.insert_mails(c, PASS_ID, [mail]))
     yield "insert_tasks", recorded(lambda c: room.insert_tasks(c, PASS_ID, [TaskRow(1, "t", "a", "en", "{}")]))
+    yield (
+        "claim_mails",
+        recorded(lambda c: room.claim_mails(c, worker="w", now=MOMENT, lease_until=MOMENT, limit=10)),
+    )
 
 
 def receipts_texts() -> Iterator[tuple[str, str]]:

@@ -1,5 +1,4 @@
 -- try_lock
-SET NOCOUNT ON;
 DECLARE @code int;
 IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') = N'NoLock'
     EXEC @code = sp_getapplock
@@ -38,7 +37,7 @@ SELECT TOP (2000) * FROM #kwit_candidates_1 WHERE place > 0 ORDER BY place;
 -- insert_controls
 SET NOCOUNT ON;
 BEGIN TRY
-DECLARE @kind nvarchar(10) = %s, @rows nvarchar(max) = %s;
+DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
 INSERT INTO notify_control (kind, [key], key2, language, recipients)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new
@@ -116,4 +115,18 @@ BEGIN CATCH
     SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
     THROW 51205, @told, 1;
 END CATCH;
+
+-- claim_mails
+SET NOCOUNT ON;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
+WITH due AS (
+    SELECT TOP (%s) id, due_at, worker, lease_until
+    FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL
+      AND (lease_until IS NULL OR lease_until < %s)
+    ORDER BY due_at, id
+)
+UPDATE due SET worker = %s, lease_until = %s
+OUTPUT inserted.id, inserted.due_at INTO @claimed;
+SELECT id FROM @claimed ORDER BY due_at, id;
 
