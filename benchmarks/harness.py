@@ -63,6 +63,10 @@ def database(vendor: str) -> Iterator[None]:
         from django.db import connections
 
         django.setup()
+        if vendor == "mssql":
+            from tests.babelfish import watch_for_it
+
+            watch_for_it()
         call_command("migrate", verbosity=0)
         try:
             yield
