@@ -346,7 +346,7 @@ def mark_batch(step: FlaggedStep, job: Job) -> int:
     """
     # The business writes these rows too, in primary-key order like us; the outer UPDATE alone would lock them in the
     # order of its plan.
-    rows = step.left_behind(using=job.using).order_by("pk").select_for_update().values("pk")
+    rows = step.left_behind(using=job.using).select_for_update().values("pk")
     with transaction.atomic(using=job.using, durable=True):
         job.room.yield_to_others(connections[job.using])
         job.guard()

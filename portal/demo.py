@@ -12,8 +12,10 @@ from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.crypto import get_random_string
 
 from notify.models import RunLog
+from receipts.models import Change
 
 from .story_notify import play_notify
+from .story_receipts import play_receipts
 
 HOST = "127.0.0.1"
 USER = "demo"
@@ -47,6 +49,7 @@ def use_own_file() -> None:
 def play(say: Callable[[str], None]) -> None:
     """Play the whole story."""
     play_notify(say, using=router.db_for_write(RunLog))
+    play_receipts(say, using=router.db_for_write(Change))
 
 
 def make_user() -> str:

@@ -1,7 +1,8 @@
 """
 System checks: of the settings and the kinds of change always, of the database when ``manage.py doctor`` asks.
 
-The database checks are ``deploy`` checks, because ``migrate`` runs all others before it has created the tables.
+The database checks are ``deploy`` checks, because ``migrate`` runs all others before it has created the tables; and
+they are ``database`` checks, because Django 6.1 hands every alias to all others that ``check --deploy`` runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -104,7 +105,7 @@ def field_of(kind: ChangeKind, name: str) -> Any:
     return field if getattr(field, "column", None) else None
 
 
-@register("kwit", deploy=True)
+@register(Tags.database, "kwit", deploy=True)
 def check_database(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Look whether the databases bear what receipts promise; without aliases nothing is asked."""
     mine = [alias for alias in databases or () if router.allow_migrate_model(alias, Change)]

@@ -1,8 +1,10 @@
 """The room for SQLite 3.35 and newer, as Python brings it."""
 
+import contextlib
 import itertools
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +22,9 @@ from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
+
+#: Bytes of the lock file that are shown: a process id and a host name of at most 255.
+HOLDER_BYTES_MAX = 300
 
 #: Databases in memory have no file to put a lock beside; they belong to one process, which can remember the token of
 #: each one's holder. A plain mutex would not do: it cannot say whose it is.
@@ -65,12 +70,29 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
         try:
             portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
         except portalocker.LockException:
+            holder = read_holder(handle)
             handle.close()
-            return LockAnswer(BUSY)
+            return LockAnswer(BUSY, holder=holder)
         if is_same_file(handle, path):
+            write_holder(handle)
             return LockAnswer(GRANTED, token=handle)
         # Somebody deleted the file between open and lock: what we hold is nobody's lock. Take the new file's.
         handle.close()
+
+
+def write_holder(handle: IO[bytes]) -> None:
+    """Say in the lock file who holds the lock, for whoever finds it busy."""
+    handle.truncate(0)
+    handle.write(f"process {os.getpid()} on host {socket.gethostname()}".encode())
+    handle.flush()
+
+
+def read_holder(handle: IO[bytes]) -> str:
+    """Return what the holder has written; empty when it cannot be read (Windows locks the bytes as well)."""
+    with contextlib.suppress(OSError):
+        handle.seek(0)
+        return handle.read(HOLDER_BYTES_MAX).decode(errors="replace")
+    return ""
 
 
 def is_same_file(handle: IO[bytes], path: Path) -> bool:

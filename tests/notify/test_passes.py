@@ -457,7 +457,7 @@ def test_lines_are_marked_in_batches_after_the_messages_are_committed(configure)
 
     statements = [query["sql"] for query in captured]
     marks = [number for number, sql in enumerate(statements) if sql.startswith('UPDATE "portal_orderline"')]
-    queued = max(number for number, sql in enumerate(statements) if "INTO notify_mail_queue" in sql)
+    queued = max(number for number, sql in enumerate(statements) if "INTO notify_control" in sql)
     committed = next(number for number in range(queued, len(statements)) if statements[number] == "COMMIT")
     assert len([number for number in marks if number > committed]) == 3
     assert OrderLine.objects.filter(handled=False).count() == 0
@@ -583,7 +583,7 @@ def stop_in_the_first_chunk() -> None:
     steps.register(type("Second", (Remark,), {"kind": "second"}))
 
     def send_signal(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if "INTO notify_mail_queue" in sql:
+        if "INTO notify_control" in sql:
             os.kill(os.getpid(), signal.SIGTERM)
         return execute(sql, params, many, context)
 
