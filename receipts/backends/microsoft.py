@@ -103,7 +103,7 @@ BEGIN
     UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
     OUTPUT inserted.{shape.id}, deleted.{shape.revision}, inserted.{shape.revision}, inserted.{shape.qty},
         deleted.{shape.state}, inserted.{shape.state}
-    INTO @changed
+    INTO @changed (id, revision_before, revision_after, qty, state_before, state_after)
     FROM @approved AS a INNER JOIN {shape.table} ON {shape.table}.{shape.id} = a.id
     WHERE a.slice = @slice AND {shape.table}.{shape.tenant} = %s
         AND {shape.table}.{shape.revision} = a.revision AND {shape.table}.{shape.qty} = a.qty
@@ -128,7 +128,7 @@ DECLARE @changed TABLE (
 );
 UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
 OUTPUT inserted.{shape.id}, inserted.{shape.revision}, inserted.{shape.qty}, inserted.{shape.state}
-INTO @changed
+INTO @changed (id, revision, qty, state)
 WHERE {shape.id} = %s AND {shape.tenant} = %s AND {shape.revision} = %s AND {shape.qty} = %s AND {shape.state} = %s;
 SELECT id, revision, qty, state FROM @changed;
 """

@@ -40,7 +40,7 @@ BEGIN TRY
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
 INSERT INTO notify_control (kind, [key], key2, language, recipients)
-OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new
+OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
 SELECT @kind, r.[key], r.key2, r.language, r.recipients
 FROM OPENJSON(@rows) WITH (
     [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]'
@@ -127,6 +127,6 @@ WITH due AS (
     ORDER BY due_at, id
 )
 UPDATE due SET worker = %s, lease_until = %s
-OUTPUT inserted.id, inserted.due_at INTO @claimed;
+OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at);
 SELECT id FROM @claimed ORDER BY due_at, id;
 

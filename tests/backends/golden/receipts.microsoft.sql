@@ -51,7 +51,7 @@ BEGIN
     UPDATE [portal_orderline] SET [state] = %s, [revision] = [portal_orderline].[revision] + 1
     OUTPUT inserted.[id], deleted.[revision], inserted.[revision], inserted.[qty],
         deleted.[state], inserted.[state]
-    INTO @changed
+    INTO @changed (id, revision_before, revision_after, qty, state_before, state_after)
     FROM @approved AS a INNER JOIN [portal_orderline] ON [portal_orderline].[id] = a.id
     WHERE a.slice = @slice AND [portal_orderline].[tenant] = %s
         AND [portal_orderline].[revision] = a.revision AND [portal_orderline].[qty] = a.qty
@@ -71,7 +71,7 @@ DECLARE @changed TABLE (
 );
 UPDATE [portal_orderline] SET [state] = %s, [revision] = [revision] + 1
 OUTPUT inserted.[id], inserted.[revision], inserted.[qty], inserted.[state]
-INTO @changed
+INTO @changed (id, revision, qty, state)
 WHERE [id] = %s AND [tenant] = %s AND [revision] = %s AND [qty] = %s AND [state] = %s;
 SELECT id, revision, qty, state FROM @changed;
 
