@@ -62,6 +62,8 @@ def work_around(connection: Any, **kwargs: Any) -> None:
         if not is_babelfish(cursor):
             return
         wrapper = type(cursor.cursor)
+    # Its errors are PostgreSQL's in PostgreSQL's words.
+    microsoft.TRANSIENT_MARKS += ("deadlock detected", "lock timeout")
     # Busy is -999 there.
     microsoft.TRY_LOCK = microsoft.TRY_LOCK.replace(
         "SELECT @code,", "SELECT CASE @code WHEN -999 THEN -1 ELSE @code END,"

@@ -40,10 +40,8 @@ TRANSIENT_MARKS = (
     "Timeout expired",
     *(f"({number})" for number in TRANSIENT),
     "deadlock victim",
-    "deadlock detected",
     "Lock request time out period exceeded",
     "Snapshot isolation transaction",
-    "lock timeout",
 )
 
 # Neither has SET NOCOUNT ON: without parameters it would stay for the session, and take every row count away.
