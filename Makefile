@@ -11,7 +11,7 @@ BIN = $(VENV)/bin
 MSSQL = $(if $(KWIT_TEST_MSSQL_URL),$(VENV)/.mssql)
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
-.PHONY: demo test lint bench messages lock clean
+.PHONY: demo test lint bench messages pictures lock clean
 
 demo: $(VENV)/.base
 	@DEBUG=1 $(BIN)/python manage.py demo --serve $(SERVE) --port $(PORT)
@@ -28,6 +28,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev $(MSSQL)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Takes the pictures of the README anew; needs a Chromium (apt-get install chromium).
+pictures: $(VENV)/.dev
+	$(BIN)/python -m tests.browser.pictures
 
 # Brings locale/ up to date with the templates: new texts into each django.po, and django.mo from it.
 messages: $(VENV)/.dev

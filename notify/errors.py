@@ -25,3 +25,7 @@ class NotAdopted(NotifyError):
     def __init__(self, message: str, adoption: Any = None) -> None:
         self.adoption = adoption
         super().__init__(message)
+
+
+class WrongAddress(NotifyError):
+    """What was given as recipients holds something that is nobody's address."""

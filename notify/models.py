@@ -7,6 +7,7 @@ Plain SQL may read and insert: every default is in the database.
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from .fields import ExactCharField, UtcNow
 from .querysets import MailQueueQuerySet, RunLogQuerySet, TaskQueueQuerySet
@@ -32,7 +33,8 @@ class Control(models.Model):
 
     class Meta:
         db_table = "notify_control"
-        verbose_name = "control row"
+        verbose_name = _("control row")
+        verbose_name_plural = _("control table")
         constraints = [models.UniqueConstraint(fields=["kind", "key", "key2"], name="uq_notify_control_event")]
 
     def __str__(self) -> str:
@@ -70,7 +72,9 @@ class RunLog(models.Model):
 
     class Meta:
         db_table = "notify_run_log"
-        verbose_name = "run-log row"
+        verbose_name = _("pass")
+        verbose_name_plural = _("run history")
+        permissions = [("run_pass", "Can run a pass now")]
         constraints = [
             models.CheckConstraint(condition=Q(outcome__in=Outcome.values), name="ck_notify_run_log_outcome"),
             models.CheckConstraint(
@@ -82,6 +86,15 @@ class RunLog(models.Model):
             # index with a condition only for a query that has the condition as a literal, as IS NULL is.
             models.Index(fields=["step"], condition=Q(ended_at__isnull=True), name="ix_notify_run_log_running"),
             models.Index(fields=["step", "is_full", "started_at"], name="ix_notify_run_log_full"),
+            # The lists of the admin: newest first, by outcome, only with work, only died.
+            models.Index(fields=["step", "started_at", "id"], name="ix_notify_run_log_step"),
+            models.Index(fields=["step", "outcome", "started_at", "id"], name="ix_notify_run_log_outcome"),
+            models.Index(
+                fields=["step", "started_at", "id"], condition=Q(candidates__gt=0), name="ix_notify_run_log_work"
+            ),
+            models.Index(
+                fields=["step", "started_at", "id"], condition=Q(ms__isnull=True), name="ix_notify_run_log_died"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -118,14 +131,20 @@ class MailQueue(models.Model):
 
     class Meta:
         db_table = "notify_mail_queue"
-        verbose_name = "queued mail"
+        verbose_name = _("mail")
+        verbose_name_plural = _("mail queue")
+        permissions = [("retry_mail", "Can hold, release and correct mails")]
         constraints = [
             models.CheckConstraint(condition=Q(state__in=MailState.values), name="ck_notify_mail_queue_state"),
             models.CheckConstraint(
                 condition=~Q(state=MailState.BLOCKED) | ~Q(problem=""), name="ck_notify_mail_queue_blocked"
             ),
         ]
-        indexes = [models.Index(fields=["state", "due_at"], name="ix_notify_mail_queue_due")]
+        indexes = [
+            models.Index(fields=["state", "due_at"], name="ix_notify_mail_queue_due"),
+            # From a pass to its mails.
+            models.Index(fields=["pass_id"], name="ix_notify_mail_queue_pass"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.pk} {self.subject}"
@@ -149,13 +168,21 @@ class TaskQueue(models.Model):
 
     class Meta:
         db_table = "notify_task_queue"
-        verbose_name = "task"
+        verbose_name = _("task")
+        verbose_name_plural = _("task queue")
+        permissions = [("finish_task", "Can mark tasks as done")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(done_at__isnull=True) | ~Q(done_by=""), name="ck_notify_task_queue_done_by"
             )
         ]
-        indexes = [models.Index(fields=["assignee", "due_at"], name="ix_notify_task_queue_open")]
+        indexes = [
+            models.Index(fields=["assignee", "due_at"], name="ix_notify_task_queue_open"),
+            models.Index(fields=["pass_id"], name="ix_notify_task_queue_pass"),
+            # The lists of the admin: what waits, and what waits for one person.
+            models.Index(fields=["id"], condition=Q(done_at__isnull=True), name="ix_notify_task_queue_todo"),
+            models.Index(fields=["assignee", "id"], name="ix_notify_task_queue_who"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.pk} {self.title}"

@@ -28,6 +28,10 @@ class RunLogQuerySet(models.QuerySet["RunLog"]):
         """Return this step's rows that looked at all events and started in this time."""
         return self.filter(step=step, is_full=True, started_at__gte=first, started_at__lte=last)
 
+    def died(self) -> RunLogQuerySet:
+        """Return the rows that a later pass had to close: no end was ever measured."""
+        return self.filter(outcome="error", ms__isnull=True)
+
     def expired(self, before: datetime) -> RunLogQuerySet:
         """Return the rows that started before a moment, oldest first."""
         return self.filter(started_at__lt=before).order_by("started_at", "pk")
@@ -43,6 +47,18 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
     def of_event(self, kind: str, key: int, key2: int = 0) -> MailQueueQuerySet:
         """Return the mails of one event."""
         return self.filter(control__kind=kind, control__key=key, control__key2=key2)
+
+    def holdable(self) -> MailQueueQuerySet:
+        """Return the mails that can still be held back: they wait, and nobody is sending them."""
+        return self.filter(state="queued")
+
+    def correctable(self) -> MailQueueQuerySet:
+        """Return the blocked mails that lack nothing but an address."""
+        return self.filter(state="blocked").exclude(subject="")
+
+    def releasable(self) -> MailQueueQuerySet:
+        """Return the blocked mails that could be sent as they are: somebody held them back."""
+        return self.correctable().exclude(recipients=[])
 
 
 class TaskQueueQuerySet(models.QuerySet["TaskQueue"]):

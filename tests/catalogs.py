@@ -18,7 +18,12 @@ from django.utils.translation.template import templatize
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale"
-FOLDERS = ("notify", "receipts", "portal", "templates")
+#: Which folders a catalog takes its texts from. The pages carry their own catalogs, so that a host site has them, too.
+HOMES = {
+    LOCALE: ("receipts", "portal", "templates"),
+    ROOT / "desk" / "locale": ("desk",),
+    ROOT / "notify" / "locale": ("notify",),
+}
 METHODS = [("**/tests/**.py", "ignore"), ("**.py", "python"), ("**.html", "template"), ("**.txt", "template")]
 UNUSED = (b'"Report-', b'"PO-Revision', b'"Last-Translator', b'"Language-Team', b'"Generated-By')
 KEYWORDS = {
@@ -39,11 +44,11 @@ def template_messages(file: IO[bytes], keywords: Any, comment_tags: Any, options
     yield from extract_python(BytesIO(source.encode()), keywords, comment_tags, options)
 
 
-def extracted() -> Catalog:
-    """Return every text that the project wants translated."""
+def extracted(home: Path = LOCALE) -> Catalog:
+    """Return every text that belongs into the catalogs of a place."""
     found = Catalog()
     methods = [(pattern, {"template": template_messages}.get(method, method)) for pattern, method in METHODS]
-    for folder in FOLDERS:
+    for folder in HOMES[home]:
         for name, _line, text, comments, context in extract_from_dir(
             ROOT / folder,
             methods,  # type: ignore[arg-type]
@@ -54,14 +59,14 @@ def extracted() -> Catalog:
     return found
 
 
-def po_path(language: str) -> Path:
+def po_path(language: str, home: Path = LOCALE) -> Path:
     """Return the place of a language's catalog."""
-    return LOCALE / language / "LC_MESSAGES" / "django.po"
+    return home / language / "LC_MESSAGES" / "django.po"
 
 
-def read(language: str) -> Catalog:
+def read(language: str, home: Path = LOCALE) -> Catalog:
     """Return a language's catalog as it is in the repository."""
-    with po_path(language).open("rb") as file:
+    with po_path(language, home).open("rb") as file:
         return read_po(file, locale=language)
 
 
@@ -86,13 +91,14 @@ def languages() -> list[str]:
 
 def main() -> None:
     """Rewrite every catalog; translations are kept, texts that are gone are dropped."""
-    found = extracted()
-    for language in languages():
-        catalog = read(language)
-        catalog.update(found, no_fuzzy_matching=True, update_creation_date=False)
-        catalog.obsolete.clear()
-        po_path(language).write_bytes(written(catalog))
-        po_path(language).with_suffix(".mo").write_bytes(compiled(catalog))
+    for home in HOMES:
+        found = extracted(home)
+        for language in languages():
+            catalog = read(language, home)
+            catalog.update(found, no_fuzzy_matching=True, update_creation_date=False)
+            catalog.obsolete.clear()
+            po_path(language, home).write_bytes(written(catalog))
+            po_path(language, home).with_suffix(".mo").write_bytes(compiled(catalog))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-APPS = ("notify", "receipts", "portal")
+APPS = ("desk", "notify", "receipts", "portal")
 
 #: A module may import those above it. Packages stand under their own name; ``backends`` has an order of its own.
 ORDER = {
+    "desk": [
+        "parts",
+        "models",
+        "filters",
+        "keyset",
+        "windows",
+        "charts",
+        "panels",
+        "acts",
+        "admins",
+        "middleware",
+        "templatetags",
+        "admin",
+        "apps",
+        "migrations",
+    ],
     "notify": [
         "conf",
         "errors",
@@ -31,9 +47,11 @@ ORDER = {
         "reports",
         "adoption",
         "stopping",
+        "queues",
         "transports",
         "delivery",
         "explain",
+        "pages",
         "admin",
         "apps",
         "management",
@@ -79,7 +97,13 @@ ORDER = {
 #: Inside ``backends``: the Protocol, then the rooms, which do not know each other, then the finder (``__init__``).
 ROOM_ORDER = {"base": 0, "generic": 0, "sqlite": 1, "postgresql": 1, "microsoft": 1, "__init__": 2}
 #: Which apps an app may import.
-KNOWN_APPS = {"notify": set(), "receipts": set(), "portal": {"notify", "receipts"}, "config": set()}
+KNOWN_APPS = {
+    "desk": set(),
+    "notify": {"desk"},
+    "receipts": {"desk"},
+    "portal": {"desk", "notify", "receipts"},
+    "config": set(),
+}
 FORBIDDEN_NAMES = ("utils.py", "services.py", "helpers.py", "signals.py")
 
 
@@ -206,6 +230,19 @@ def test_the_engines_know_neither_each_other_nor_the_portal_and_nobody_imports_c
     ]
 
     assert foreign == []
+
+
+@pytest.mark.parametrize("app", ["notify", "receipts"])
+def test_an_engine_runs_without_the_desk(app):
+    """Only what draws pages may know it; ``admin`` asks first whether it is installed."""
+    knowing = {
+        found.importer.relative_to(ROOT / app).with_suffix("").parts[0]
+        for path in modules_of(app)
+        for found in imports_of(path)
+        if found.target.split(".")[0] == "desk"
+    }
+
+    assert knowing <= {"pages"}
 
 
 def test_the_portal_binds_the_engines():

@@ -5,6 +5,7 @@ import math
 import sys
 from argparse import ArgumentParser
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
@@ -43,11 +44,14 @@ class Command(BaseCommand):
         parser.add_argument(
             "--baseline", action="store_true", dest="is_baseline", help="mark all present events without messages"
         )
+        parser.add_argument(
+            "--pass-id", type=UUID, metavar="UUID", help="the id in the run log, for who wants to follow the pass"
+        )
         parser.add_argument("--fail-on-skip", action="store_true", help=f"exit {EXIT_SKIPPED} when the lock is busy")
 
     def handle(self, *, database: str | None, is_json: bool, fail_on_skip: bool, **options: Any) -> None:
         """Run the pass; SIGTERM lets it finish the chunk in hand."""
-        asked = {name: options[name] for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline")}
+        asked = {name: options[name] for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline", "pass_id")}
         try:
             with stopping_on_sigterm() as is_stopping:
                 report = run_pass(using=database, is_stopping=is_stopping, **asked)

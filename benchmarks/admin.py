@@ -1,0 +1,129 @@
+"""
+How fast the admin answers with ten million run-log rows and control rows against ten thousand.
+
+The long table is the short one with more history: the same passes an hour, so that the last day looks the same.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from benchmarks.harness import Figure, seconds
+
+FEW, MANY = 10_000, 10_000_000
+BAR = "<= 1.5"
+#: The fastest of so many requests counts: what else the machine does only adds.
+REPEATS = 12
+
+#: A pass a minute with four steps; each row number n gives the same row in both databases, newest first.
+LOG = """
+    INSERT INTO notify_run_log
+           (pass_id, step, started_at, ended_at, ms, candidates, mails, tasks, outcome, error, is_full)
+    SELECT {uuid}, {step}, {at}, {at}, CASE WHEN n % 150 = 45 THEN NULL ELSE 20 + n % 300 END,
+           CASE WHEN n % 7 = 0 THEN n % 9 ELSE 0 END, CASE WHEN n % 7 = 0 THEN n % 9 ELSE 0 END, 0,
+           CASE WHEN n % 150 = 45 OR n % 100 = 50 THEN 'error' WHEN n % 50 = 25 THEN 'skipped' ELSE 'ok' END,
+           CASE WHEN n % 50 = 25 THEN 'SKIPPED: lock code -1, held by host a, process 1' ELSE NULL END,
+           {is_full}
+    FROM {numbers}
+"""
+CONTROL = """
+    INSERT INTO notify_control (kind, key, key2, language, recipients)
+    SELECT {kind}, n, 0, 'en', 'someone@example.org' FROM {numbers}
+"""
+STEP = (
+    "CASE n % 5 WHEN 0 THEN 'pass' WHEN 1 THEN 'order' WHEN 2 THEN 'rejected' WHEN 3 THEN 'advice' ELSE 'comment' END"
+)
+KIND = "CASE n % 4 WHEN 0 THEN 'order' WHEN 1 THEN 'rejected' WHEN 2 THEN 'advice' ELSE 'comment' END"
+SQLITE = {
+    "uuid": "printf('%032x', n / 5)",
+    "at": "strftime('%Y-%m-%d %H:%M:%f', {now}, '-' || (n / 5) || ' minutes')",
+    "is_full": "n % 7200 < 5",
+    "numbers": (
+        "(WITH RECURSIVE c(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c WHERE n < {last}) SELECT n FROM c)"
+    ),
+}
+POSTGRESQL = {
+    "uuid": "lpad(to_hex(n / 5), 32, '0')::uuid",
+    "at": "{now}::timestamptz - (n / 5) * interval '1 minute'",
+    "is_full": "n % 7200 < 5",
+    "numbers": "generate_series({first}, {last}) n",
+}
+
+
+def run(vendor: str, scale: float) -> Iterable[Figure]:
+    """Measure every page with few rows, add the rest, measure again."""
+    pages = [*addresses(), ("run history, a page in the middle", middle_page)]
+    now = datetime.now(UTC)
+    grow(vendor, 0, FEW - 1, now)
+    few = measure(pages)
+    many = round(MANY * scale)
+    grow(vendor, FEW, many - 1, now)
+    for (name, _), before, after in zip(pages, few, measure(pages), strict=True):
+        yield Figure(
+            f"{name}, {many:,} rows", after * 1000, "ms", reference=f"{FEW:,} rows", ratio=after / before, bar=BAR
+        )
+
+
+def addresses() -> list[tuple[str, Callable[[], str]]]:
+    """Return what is asked for."""
+    fixed = {
+        "dashboard": "/admin/",
+        "run history, first page": "/admin/notify/runlog/",
+        "run history, errors": "/admin/notify/runlog/?outcome=error",
+        "run history, died": "/admin/notify/runlog/?outcome=died",
+        "run history, only with work": "/admin/notify/runlog/?work=1",
+        "run history, one step": "/admin/notify/runlog/?step=comment",
+        "skipped runs": "/admin/notify/runlog/skipped/",
+        "control table, first page": "/admin/notify/control/",
+        "control table, one kind": "/admin/notify/control/?kind=comment",
+        "control table, kind and key": "/admin/notify/control/?kind=comment&key=4003",
+        "control table, key alone": "/admin/notify/control/?key=4003",
+        "mail queue, blocked": "/admin/notify/mailqueue/?state=blocked",
+    }
+    return [(name, partial(str, address)) for name, address in fixed.items()]
+
+
+def middle_page() -> str:
+    """Return the address of a page in the middle of the log."""
+    from notify.models import RunLog
+
+    row = RunLog.objects.filter(step="pass", pk__gte=(RunLog.objects.order_by("-pk")[0].pk // 2)).order_by("pk")[0]
+    return f"/admin/notify/runlog/?after={row.started_at:%Y-%m-%dT%H:%M:%S.%f}%2B00:00~{row.pk}"
+
+
+def measure(pages: list[tuple[str, Callable[[], str]]]) -> list[float]:
+    """Return the seconds of each page, signed in, answered in this process."""
+    from django.conf import settings
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    settings.ALLOWED_HOSTS = ["localhost"]
+    user, _ = User.objects.get_or_create(username="bench", is_staff=True, is_superuser=True)
+    client = Client(headers={"host": "localhost"})
+    client.force_login(user)
+
+    def fetch(address: str) -> None:
+        answer = client.get(address, secure=True)
+        assert answer.status_code == 200, (address, answer.status_code)
+
+    return [fastest(partial(fetch, address())) for _, address in pages]
+
+
+def fastest(call: Callable[[], object]) -> float:
+    """Return the shortest time of several calls."""
+    return min(seconds(call) for _ in range(REPEATS))
+
+
+def grow(vendor: str, first: int, last: int, now: datetime) -> None:
+    """Add history: row n is older than row n - 1; what a table's statistics need is done as a site's would."""
+    from django.db import connection
+
+    # Aligned, so that rows inserted later are older than all rows before, as the sample's time goes backwards.
+    begin = (now - timedelta(minutes=1)).strftime("%Y-%m-%d %H:%M:%S")
+    shape = SQLITE if vendor == "sqlite" else POSTGRESQL
+    filled = {name: text.format(now=f"'{begin}'", first=first, last=last) for name, text in shape.items()}
+    with connection.cursor() as cursor:
+        for statement in (LOG, CONTROL):
+            cursor.execute(statement.format(**filled, step=STEP, kind=KIND).replace("%", "%%"), [])
+        if vendor == "postgresql":
+            cursor.execute("ANALYZE")

@@ -1,0 +1,57 @@
+"""The record of what people did on these pages."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from .admins import WindowAdmin
+from .filters import Asked, Filter, equals
+from .models import Action, ActionOutcome
+from .parts import NONE, Badge, Cell, Detail, Fact, Row, Section
+
+BADGES = {
+    ActionOutcome.OPEN: Badge(_("open"), "…", "busy"),
+    ActionOutcome.DONE: Badge(_("done"), "✓", "good"),
+    ActionOutcome.FAILED: Badge(_("failed"), "✗", "bad"),
+}
+
+
+@admin.register(Action)
+class ActionAdmin(WindowAdmin):
+    """Who did what, when, on what."""
+
+    head = (_("when"), _("who"), _("what"), _("on what"), _("which"), _("outcome"), _("asked for"), _("done"))
+    numbers = frozenset({6, 7})
+    filters = (Filter("actor", _("Who"), equals("actor")),)
+
+    def order_for(self, asked: Asked) -> Sequence[str]:
+        """Return newest first; the actor's index holds the same order."""
+        return ("-pk",)
+
+    def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
+        """Return one line per action."""
+        return [Row(cells=self.cells(action), key=str(action.pk), name=str(action)) for action in found]
+
+    def cells(self, action: Action) -> list[Cell]:
+        """Return an action's cells."""
+        return [
+            Cell(at=action.at, url=self.url("change", action.pk)),
+            Cell(text=action.actor),
+            Cell(text=action.name, is_code=True),
+            Cell(text=action.subject, is_code=True),
+            Cell(text=action.scope if len(action.scope) <= 60 else action.scope[:59] + "…"),
+            Cell(badge=BADGES[ActionOutcome(action.outcome)]),
+            Cell(text=action.asked, is_number=True),
+            Cell(text=NONE if action.done is None else action.done, is_number=True),
+        ]
+
+    def detail(self, request: HttpRequest, row: Any) -> Detail:
+        """Return an action in full."""
+        cells = self.cells(row)
+        facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head, cells, strict=True)]
+        facts[4] = Fact(name=_("which"), cell=Cell(text=row.scope))
+        facts.append(Fact(name=_("note"), cell=Cell(text=row.note)))
+        return Detail(title=str(row), badge=BADGES[ActionOutcome(row.outcome)], sections=[Section(facts=facts)])

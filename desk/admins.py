@@ -1,0 +1,281 @@
+"""
+The base of every admin class here: a window, not a door.
+
+Lists by key without counting, filters on indexed columns, details as plain facts, and actions of their own
+permission that ask once more on a page that shows the numbers. Nothing is added, changed or deleted.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
+from django.db import router, transaction
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Confirmation, perform
+from .filters import Asked, Filter, controls, read
+from .keyset import AFTER, BEFORE, page_of
+from .parts import Detail, Link, Row, Table, Text
+
+#: Rows a confirmation page names.
+NAMED_ROWS = 10
+
+
+class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Lists and shows rows; an engine says how a row looks and what may be done."""
+
+    page_rows = 50
+    filters: ClassVar[Sequence[Filter]] = ()
+    acts: ClassVar[Sequence[Act]] = ()
+    head: ClassVar[Sequence[Text]] = ()
+    #: Places in ``head`` whose cells are numbers.
+    numbers: ClassVar[frozenset[int]] = frozenset()
+    intro: ClassVar[Text] = ""
+    nothing: ClassVar[Text] = ""
+    actions = None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Rows come from the engine."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody edits what was recorded."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody deletes what was recorded."""
+        return False
+
+    # What an engine says.
+
+    def order_for(self, asked: Asked) -> Sequence[str]:
+        """Return the order of the list: one that an index serves under these filters."""
+        return ("-pk",)
+
+    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+        """Return the rows of the list before its filters."""
+        return self.get_queryset(request)
+
+    def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
+        """Return the lines of a page; a fixed number of queries."""
+        raise NotImplementedError
+
+    def detail(self, request: HttpRequest, row: Any) -> Detail:
+        """Return a row's own page; a fixed number of queries."""
+        raise NotImplementedError
+
+    def links(self, request: HttpRequest) -> Sequence[Link]:
+        """Return the ways from the list to pages beside it."""
+        return ()
+
+    # The pages.
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the address of the actions; they commit by themselves, so no request-wide transaction around them."""
+        act = transaction.non_atomic_requests(self.admin_site.admin_view(self.act_view))
+        return [path("act/<slug:name>/", act, name=self.url_name("act")), *super().get_urls()]
+
+    def url_name(self, page: str) -> str:
+        """Return the name of one of this class's addresses."""
+        return f"{self.opts.app_label}_{self.opts.model_name}_{page}"
+
+    def url(self, page: str, *args: Any, **query: Any) -> str:
+        """Return one of this class's addresses."""
+        return self.url_of(self.model, page, *args, **query)
+
+    def url_of(self, model: type[Model], page: str, *args: Any, **query: Any) -> str:
+        """Return an address of another model's admin on the same site."""
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+        address = reverse(name, args=args, current_app=self.admin_site.name)
+        return f"{address}?{urlencode(query)}" if query else address
+
+    def context(self, request: HttpRequest, **more: Any) -> dict[str, Any]:
+        """Return what every page needs."""
+        return {**self.admin_site.each_context(request), "opts": self.opts, "list_url": self.url("changelist"), **more}
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show one page of the list."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        asked = read(self.filters, request.GET)
+        found = asked.apply(self.filters, self.listed(request, asked))
+        place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
+        page = page_of(found, order=self.pinned(self.order_for(asked)), size=self.page_rows, **place)
+        allowed = self.acts_for(request)
+        return TemplateResponse(
+            request,
+            "desk/list.html",
+            self.context(
+                request,
+                title=self.opts.verbose_name_plural,
+                intro=self.intro,
+                nothing=self.nothing or _("Nothing here."),
+                controls=controls(self.filters, asked),
+                is_filtered=bool(asked.texts),
+                table=Table(head=self.head, rows=self.rows(request, page.rows), numbers=self.numbers),
+                acts=[act for act in allowed if not act.is_single],
+                query=urlencode(asked.texts),
+                next_query=urlencode({**asked.texts, AFTER: page.next}) if page.next else "",
+                previous_query=urlencode({**asked.texts, BEFORE: page.previous}) if page.previous else "",
+                links=self.links(request),
+                selected=SELECTED,
+                matching=MATCHING,
+                **(extra_context or {}),
+            ),
+        )
+
+    def pinned(self, order: Sequence[str]) -> Sequence[str]:
+        """Return an order with ``pk`` by its field's name, as cursors need it."""
+        name = self.opts.pk.name
+        return [f"-{name}" if one == "-pk" else name if one == "pk" else one for one in order]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show a row's own page."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        row = self.found(request, unquote(object_id))
+        offered = [act for act in self.acts_for(request) if self.is_eligible(act, row)]
+        page = self.detail(request, row)
+        return TemplateResponse(
+            request,
+            "desk/detail.html",
+            self.context(request, title=page.title, detail=page, acts=offered, pk=str(row.pk), selected=SELECTED),
+        )
+
+    def found(self, request: HttpRequest, pk: str) -> Any:
+        """Return a row the user may see. Raises: Http404, PermissionDenied."""
+        try:
+            row = self.get_queryset(request).filter(pk=self.opts.pk.to_python(pk)).first()
+        except (ValidationError, ValueError, OverflowError):
+            row = None
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        if row is None:
+            raise Http404(_("There is no such row."))
+        return row
+
+    # The actions.
+
+    def acts_for(self, request: HttpRequest) -> list[Act]:
+        """Return the actions a user is allowed."""
+        return [act for act in self.acts if request.user.has_perm(act.permission)]
+
+    def is_eligible(self, act: Act, row: Model) -> bool:
+        """Whether an action can be done to a row."""
+        return act.eligible(self.model._default_manager.filter(pk=row.pk)).exists()
+
+    def act_view(self, request: HttpRequest, name: str) -> HttpResponse:
+        """Ask for confirmation of an action, or do it when confirmed."""
+        act = next((one for one in self.acts if one.name == name), None)
+        if act is None or not self.has_view_permission(request):
+            raise Http404(_("There is no such action."))
+        if not request.user.has_perm(act.permission):
+            raise PermissionDenied
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        is_matching = request.POST.get("scope") == MATCHING
+        pks = self.posted_keys(request)
+        if not is_matching and not pks:
+            messages.warning(request, _("Nothing was selected."))
+            return redirect(self.back(request))
+        top = self.top(request)
+        rows = act.eligible(self.asked_rows(request, is_matching=is_matching, pks=pks)).filter(pk__lte=top)
+        keys = list(rows.order_by("pk").values_list("pk", flat=True)[: ACT_ROWS_MAX + 1])
+        form = act.form(request.POST if "confirmed" in request.POST else None) if act.form else None
+        if "confirmed" not in request.POST or (form is not None and not form.is_valid()):
+            return self.confirm(request, act, keys, top=top, form=form, is_matching=is_matching)
+        done = perform(
+            act,
+            keys[:ACT_ROWS_MAX],
+            actor=request.user.get_username(),
+            using=router.db_for_write(self.model),
+            subject=self.opts.label_lower,
+            scope=self.scope_text(request, is_matching=is_matching, pks=pks),
+            data=form.cleaned_data if form else {},
+        )
+        text = ngettext("%(act)s: %(done)d row.", "%(act)s: %(done)d rows.", done)
+        messages.success(request, text % {"act": act.label, "done": done})
+        if missed := len(keys[:ACT_ROWS_MAX]) - done:
+            text = ngettext("%d row had changed meanwhile.", "%d rows had changed meanwhile.", missed)
+            messages.warning(request, text % missed)
+        return redirect(self.back(request))
+
+    def posted_keys(self, request: HttpRequest) -> list[int]:
+        """Return the selected keys, at most a page of them. Raises: BadRequest."""
+        try:
+            return [int(text) for text in request.POST.getlist("pk")[: self.page_rows]]
+        except ValueError as error:
+            raise BadRequest("a key is not a number") from error
+
+    def top(self, request: HttpRequest) -> int:
+        """Return the newest row there was when the number was shown: what came later is not touched."""
+        if text := request.POST.get("top"):
+            try:
+                return int(text)
+            except ValueError as error:
+                raise BadRequest("top is not a number") from error
+        return self.model._default_manager.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+    def asked_rows(self, request: HttpRequest, *, is_matching: bool, pks: Sequence[int]) -> QuerySet[Any]:
+        """Return the selected rows, or all that match the filter."""
+        rows = self.get_queryset(request)
+        if is_matching:
+            asked = read(self.filters, request.GET)
+            return asked.apply(self.filters, self.listed(request, asked))
+        return rows.filter(pk__in=pks)
+
+    def scope_text(self, request: HttpRequest, *, is_matching: bool, pks: Sequence[int]) -> str:
+        """Return what the action's row says about which rows."""
+        if is_matching:
+            return "?" + urlencode(read(self.filters, request.GET).texts)
+        return ", ".join(map(str, pks))
+
+    def back(self, request: HttpRequest) -> str:
+        """Return where an action leads: to the row's own page when it came from there, else to the list."""
+        keys = self.posted_keys(request)
+        if request.POST.get("from") == "detail" and len(keys) == 1:
+            return self.url("change", keys[0])
+        return self.url("changelist", **read(self.filters, request.GET).texts)
+
+    def confirm(
+        self, request: HttpRequest, act: Act, keys: Sequence[int], *, top: int, form: Any, is_matching: bool
+    ) -> HttpResponse:
+        """Show the number and the first of the rows, and ask once more."""
+        number = min(len(keys), ACT_ROWS_MAX)
+        named = self.get_queryset(request).filter(pk__in=keys[:NAMED_ROWS]).order_by("pk")
+        notes: list[Text] = []
+        left_out = len(self.posted_keys(request)) - number
+        if not is_matching and left_out > 0:
+            text = ngettext("%d selected row does not allow it.", "%d selected rows do not allow it.", left_out)
+            notes.append(text % left_out)
+        if len(keys) > ACT_ROWS_MAX:
+            notes.append(_("More rows match. This takes the first %d; repeat it for the rest.") % ACT_ROWS_MAX)
+        hidden = [("scope", MATCHING if is_matching else SELECTED), ("top", str(top)), ("confirmed", "1")]
+        hidden += [("from", "detail")] if request.POST.get("from") == "detail" else []
+        hidden += [("pk", str(pk)) for pk in self.posted_keys(request)]
+        asked = Confirmation(
+            title=act.label,
+            question=ngettext("%(act)s: %(number)d row?", "%(act)s: %(number)d rows?", number)
+            % {"act": act.label, "number": number},
+            explains=act.explains,
+            button=act.label,
+            number=number,
+            notes=notes,
+            form=form,
+            hidden=hidden,
+            table=Table(head=self.head, rows=self.rows(request, list(named)), numbers=self.numbers),
+            back=self.back(request),
+        )
+        context = self.context(request, title=asked.title, asked=asked, named_rows=NAMED_ROWS)
+        return TemplateResponse(request, "desk/confirm.html", context)

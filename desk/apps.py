@@ -1,0 +1,9 @@
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class DeskConfig(AppConfig):
+    """What the engines' admin pages share."""
+
+    name = "desk"
+    verbose_name = _("Desk")

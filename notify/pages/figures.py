@@ -1,0 +1,152 @@
+"""
+The dashboard's figures: a fixed number of queries, each a range of an index or a bounded count.
+
+A range with more run-log rows than ``LOG_ROWS_MAX`` is looked at from its newest end, and the page says so.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
+
+from desk.windows import Window
+
+from ..conf import conf
+from ..models import MailQueue, MailState, Outcome, RunLog, TaskQueue
+
+#: Run-log rows read for one page: a pass a minute with four steps fills seven days of it, read within a tenth second.
+LOG_ROWS_MAX = 50_000
+#: Counts go this far; the page then says "more than".
+COUNT_MAX = 1000
+#: Passes looked at to see how many were skipped in a row.
+LATEST_MAX = 200
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What the run log of a range adds up to, per step of the range."""
+
+    passes: dict[str, list[int]]
+    queued: dict[str, list[int]]
+    candidates: dict[str, list[int]]
+    tasks: dict[str, list[int]]
+    median_ms: list[float | None]
+    p95_ms: list[float | None]
+    #: Where reading began when the range has more rows than are read.
+    cut_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest passes."""
+
+    good: RunLog | None
+    newest: RunLog | None
+    skipped: Sequence[RunLog]
+    waiting: Sequence[RunLog]
+    full: dict[str, datetime]
+
+
+@dataclass(frozen=True)
+class Depths:
+    """How many mails there are in each state (``COUNT_MAX`` + 1 for more), and which one waits longest."""
+
+    mails: dict[str, int]
+    tasks: int
+    oldest: MailQueue | None
+
+
+def sums_of(window: Window) -> Sums:
+    """Add up the run log of a range; three queries."""
+    rows = RunLog.objects.filter(started_at__gte=window.since)
+    cut_at = rows.order_by("-started_at").values_list("started_at", flat=True)[LOG_ROWS_MAX : LOG_ROWS_MAX + 1].first()
+    if cut_at is not None:
+        rows = rows.filter(started_at__gte=cut_at)
+    # By key and through a slice: SQLite would rather read the whole log along the index that begins like the groups.
+    newest = rows.order_by("-started_at").values("pk")[: LOG_ROWS_MAX * 2]
+    place = place_of(window.edges)
+    placed: QuerySet[Any] = RunLog.objects.filter(pk__in=newest).annotate(place=place)
+    passes, queued, candidates, tasks = (defaultdict[str, list[int]](lambda: [0] * len(window.edges)) for _ in range(4))
+    totals = placed.values("place", "step", "outcome").annotate(
+        n=Count("pk"), mails=Sum("mails"), found=Sum("candidates"), todo=Sum("tasks")
+    )
+    for one in totals.order_by():
+        if one["step"] == RunLog.WHOLE:
+            passes[one["outcome"]][one["place"]] += one["n"]
+        else:
+            queued[one["step"]][one["place"]] += one["mails"]
+            candidates[one["step"]][one["place"]] += one["found"]
+            tasks[one["step"]][one["place"]] += one["todo"]
+    median, p95 = durations(rows.annotate(place=place), len(window.edges))
+    return Sums(dict(passes), dict(queued), dict(candidates), dict(tasks), median, p95, cut_at)
+
+
+def place_of(edges: Sequence[datetime]) -> Case:
+    """Return the expression of a row's step in the range: plain comparisons, which every database does natively."""
+    whens = [When(started_at__gte=edge, then=Value(place)) for place, edge in reversed(list(enumerate(edges)))]
+    return Case(*whens, default=Value(0), output_field=IntegerField())
+
+
+def durations(rows: QuerySet[Any], steps: int) -> tuple[list[float | None], list[float | None]]:
+    """Return median and 95th percentile of the passes that ran, per step of the range."""
+    by_place: dict[int, list[int]] = defaultdict(list)
+    ran = rows.filter(step=RunLog.WHOLE, outcome__in=(Outcome.OK, Outcome.WARNING, Outcome.ERROR), ms__isnull=False)
+    for place, ms in ran.order_by().values_list("place", "ms"):
+        by_place[place].append(ms)
+    medians: list[float | None] = [None] * steps
+    p95s: list[float | None] = [None] * steps
+    for place, found in by_place.items():
+        found.sort()
+        medians[place] = statistics.median(found)
+        p95s[place] = found[math.ceil(len(found) * 0.95) - 1]
+    return medians, p95s
+
+
+def latest() -> Latest:
+    """Return the newest passes; five queries."""
+    wholes = RunLog.objects.filter(step=RunLog.WHOLE)
+    newest_first = wholes.order_by("-started_at", "-pk")
+    good = [newest_first.filter(outcome=outcome).first() for outcome in (Outcome.OK, Outcome.WARNING)]
+    found = list(newest_first[:LATEST_MAX])
+    skipped = []
+    for row in found:
+        if row.outcome != Outcome.SKIPPED:
+            break
+        skipped.append(row)
+    ran = next((row for row in found if row.outcome not in (Outcome.SKIPPED, Outcome.RUNNING)), None)
+    steps = RunLog.objects.filter(pass_id=ran.pass_id).exclude(step=RunLog.WHOLE) if ran else RunLog.objects.none()
+    return Latest(
+        good=max((row for row in good if row), key=lambda row: row.started_at, default=None),
+        newest=ran,
+        skipped=skipped,
+        waiting=[row for row in steps.order_by("pk") if "circuit breaker" in (row.error or "")],
+        full=full_looks(found[0].started_at if found else None),
+    )
+
+
+def full_looks(now: datetime | None) -> dict[str, datetime]:
+    """Return when each step last looked at all events, as far as FULL_EVERY and a week back."""
+    if now is None:
+        return {}
+    since = now - conf().FULL_EVERY - timedelta(days=7)
+    rows = RunLog.objects.filter(is_full=True, started_at__gte=since).values("step")
+    return dict(rows.annotate(last=Max("started_at")).order_by().values_list("step", "last"))
+
+
+def depths() -> Depths:
+    """Count what waits, fails or is in doubt, each up to a bound; seven queries."""
+    counted = (MailState.QUEUED, MailState.SENDING, MailState.BLOCKED, MailState.FAILED, MailState.UNCERTAIN)
+    mails = {state.value: bounded(MailQueue.objects.filter(state=state)) for state in counted}
+    queued = MailQueue.objects.filter(state=MailState.QUEUED)
+    oldest = queued.select_related("control").order_by("due_at", "pk").first()
+    return Depths(mails, bounded(TaskQueue.objects.open()), oldest)
+
+
+def bounded(rows: QuerySet[MailQueue] | QuerySet[TaskQueue]) -> int:
+    """Return how many rows there are, at most one more than ``COUNT_MAX``."""
+    return rows.order_by().values("pk")[: COUNT_MAX + 1].count()

@@ -1,0 +1,246 @@
+"""What notifications contribute to the dashboard."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from desk.charts import Chart, Series, lines, stacked
+from desk.panels import Built, Panel, register
+from desk.parts import Badge, Cell, Finding, Row, Table, Text
+from desk.windows import Window
+
+from ..conf import conf
+from ..models import MailState, Outcome
+from .figures import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sums_of
+from .words import OUTCOMES, STATES, age, kinds, line_of, skip_of
+
+#: Skips in a row that are still normal: a pass may take longer than the pause between two.
+SKIPS_NORMAL = 2
+#: A mail that is due this long has no delivery running.
+QUEUED_NORMAL = timedelta(hours=1)
+TONES = ("c1", "c2", "c3", "c4", "c5", "c6")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number with its name; a link leads to the list behind it."""
+
+    name: Text
+    value: Text
+    url: str = ""
+    badge: Badge | None = None
+
+
+def url(model: str, page: str = "changelist", *args: Any, **query: Any) -> str:
+    """Return an address of this engine's admin."""
+    address = reverse(f"admin:notify_{model}_{page}", args=args)
+    return f"{address}?{urlencode(query)}" if query else address
+
+
+def build_passes(request: HttpRequest, window: Window) -> Built:
+    """Build the panel of the passes; nine queries."""
+    sums, newest = sums_of(window), latest()
+    context = {
+        "tiles": [*age_tiles(newest, window), *outcome_tiles(sums, window)],
+        "charts": [passes_chart(sums, window), durations_chart(sums, window), trouble_chart(sums, window)],
+        "kinds": kinds_table(sums, window),
+        "queued": queued_chart(sums, window),
+        "cut_at": sums.cut_at,
+    }
+    return Built(context=context, findings=pass_findings(newest, window))
+
+
+def age_tiles(newest: Latest, window: Window) -> list[Tile]:
+    """Return how long ago the last good pass and the last full looks were, and who holds the lock."""
+    tiles = []
+    if newest.good is None:
+        tiles.append(Tile(_("last good pass"), _("never")))
+    else:
+        ago = _("%s ago") % age(newest.good.started_at, now=window.now)
+        tiles.append(Tile(_("last good pass"), ago, url("runlog", "change", newest.good.pk)))
+    looked = [newest.full.get(kind) for kind, _word in kinds()]
+    oldest = min((at for at in looked if at), default=None)
+    is_known = oldest is not None and None not in looked
+    full = _("%s ago") % age(oldest, now=window.now) if is_known and oldest else _("not by every step")
+    tiles.append(Tile(_("last look at all events"), full))
+    count = len(newest.skipped)
+    many = f"{count}+" if count == LATEST_MAX else str(count)
+    tiles.append(Tile(_("skipped in a row"), many, url("runlog", "skipped")))
+    return tiles
+
+
+def outcome_tiles(sums: Sums, window: Window) -> list[Tile]:
+    """Return the passes of the range by outcome."""
+    since = timezone.localtime(sums.cut_at or window.since).isoformat(timespec="seconds")
+    return [
+        Tile(
+            _("passes"),
+            str(sum(sums.passes.get(name, ()))),
+            url("runlog", outcome=name, since=since),
+            badge=OUTCOMES[name],
+        )
+        for name in OUTCOMES
+    ]
+
+
+def pass_findings(newest: Latest, window: Window) -> list[Finding]:
+    """Return what is not well with the passes."""
+    found = []
+    limit = conf().FULL_EVERY
+    if newest.good is None or window.now - newest.good.started_at > limit:
+        ago = age(newest.good.started_at, now=window.now) if newest.good else ""
+        text = _("The last good pass was %s ago.") % ago if newest.good else _("There has been no good pass yet.")
+        what_to_do = _("See that notify_pass runs regularly, from cron or as a service; or run a pass now.")
+        found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=url("runlog")))
+    if newest.newest is not None and newest.newest.outcome == Outcome.ERROR:
+        text = _("The last pass failed: %s") % line_of(newest.newest.error)
+        what_to_do = _("Read the error in full; the next pass repeats what is missing.")
+        link = url("runlog", "change", newest.newest.pk)
+        found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=link))
+    if len(newest.skipped) > SKIPS_NORMAL:
+        text = ngettext("%d pass was skipped in a row.", "%d passes were skipped in a row.", len(newest.skipped))
+        holder = skip_of(newest.skipped[0].error).holder
+        what_to_do = _("The lock is held by %s. See whether that process still works.") % holder
+        found.append(
+            Finding(
+                badge=OUTCOMES[Outcome.SKIPPED],
+                text=text % len(newest.skipped),
+                what_to_do=what_to_do,
+                url=url("runlog", "skipped"),
+            )
+        )
+    for row in newest.waiting:
+        text = _("%(kind)s: %(text)s") % {"kind": row.step, "text": line_of(row.error)}
+        what_to_do = _("They are prepared by the next passes, oldest first. If so many are a mistake, stop the passes.")
+        link = url("runlog", "change", row.pk)
+        found.append(Finding(badge=OUTCOMES[Outcome.WARNING], text=text, what_to_do=what_to_do, url=link))
+    return found
+
+
+def passes_chart(sums: Sums, window: Window) -> Chart:
+    """Return the passes by outcome."""
+    empty = [0] * len(window.edges)
+    series = [
+        Series(name=OUTCOMES[name].word, tone=str(name), values=sums.passes.get(name, empty))
+        for name in (Outcome.OK, Outcome.WARNING, Outcome.ERROR, Outcome.SKIPPED)
+    ]
+    return stacked(title=_("Passes"), labels=window.labels(), series=series, first=_("time"))
+
+
+def durations_chart(sums: Sums, window: Window) -> Chart:
+    """Return how long passes took."""
+    series = [
+        Series(name=_("median"), tone="c1", values=sums.median_ms),
+        Series(name=_("95 of 100 at most"), tone="c2", values=sums.p95_ms),
+    ]
+    return lines(title=_("Duration of a pass"), labels=window.labels(), series=series, first=_("time"), unit=" ms")
+
+
+def trouble_chart(sums: Sums, window: Window) -> Chart:
+    """Return skips and errors alone, which the many good passes would hide."""
+    empty = [0] * len(window.edges)
+    series = [
+        Series(name=OUTCOMES[name].word, tone=str(name), values=sums.passes.get(name, empty))
+        for name in (Outcome.ERROR, Outcome.SKIPPED)
+    ]
+    return stacked(title=_("Skips and errors"), labels=window.labels(), series=series, first=_("time"))
+
+
+def queued_chart(sums: Sums, window: Window) -> Chart:
+    """Return the mails queued per kind."""
+    empty = [0] * len(window.edges)
+    series = [
+        Series(name=kind, tone=TONES[place % len(TONES)], values=sums.queued.get(kind, empty))
+        for place, kind in enumerate(all_kinds(sums.queued))
+    ]
+    return stacked(title=_("Mails queued"), labels=window.labels(), series=series, first=_("time"))
+
+
+def all_kinds(counted: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return the kinds of the site and those that only the log knows."""
+    return list(dict.fromkeys([*(kind for kind, _word in kinds()), *sorted(counted)]))
+
+
+def kinds_table(sums: Sums, window: Window) -> Table:
+    """Return candidates, queued mails and tasks per kind; each number leads to the passes that had work."""
+    since = timezone.localtime(sums.cut_at or window.since).isoformat(timespec="seconds")
+    rows = []
+    for kind in all_kinds(sums.candidates):
+        link = url("runlog", step=kind, since=since, work=1)
+        numbers = [sum(counted.get(kind, ())) for counted in (sums.candidates, sums.queued, sums.tasks)]
+        rows.append(Row(cells=[Cell(text=kind), *(Cell(text=n, is_number=True, url=link) for n in numbers)]))
+    head = [_("kind"), _("candidates"), _("mails queued"), _("tasks")]
+    return Table(head=head, rows=rows, caption=_("Per kind"), numbers=frozenset({1, 2, 3}))
+
+
+def build_queues(request: HttpRequest, window: Window) -> Built:
+    """Build the panel of the queues; seven queries."""
+    found = depths()
+    tiles = [
+        Tile(_("mails"), many(number), url("mailqueue", state=state), badge=STATES[state])
+        for state, number in found.mails.items()
+    ]
+    if found.oldest is not None:
+        link = url("mailqueue", "change", found.oldest.pk)
+        tiles.append(Tile(_("oldest queued, due since"), age(found.oldest.due_at, now=window.now), link))
+    tiles.append(Tile(_("open tasks"), many(found.tasks), url("taskqueue", open=1)))
+    return Built(context={"tiles": tiles}, findings=queue_findings(found, window))
+
+
+def many(number: int) -> str:
+    """Return a bounded count in words."""
+    return str(number) if number <= COUNT_MAX else _("more than %d") % COUNT_MAX
+
+
+WHAT_TO_DO: dict[str, Text] = {
+    MailState.BLOCKED: gettext_lazy("Correct the address, or release what was held."),
+    MailState.FAILED: gettext_lazy("Read what the server said, then retry or leave it."),
+    MailState.UNCERTAIN: gettext_lazy(
+        "Perhaps sent, perhaps not: ask the recipient or the mail server's log, then decide."
+    ),
+}
+
+
+def queue_findings(found: Depths, window: Window) -> list[Finding]:
+    """Return what is not well with the queues."""
+    findings = []
+    for state, what_to_do in WHAT_TO_DO.items():
+        if number := found.mails[state]:
+            text = ngettext("%(number)s mail is %(state)s.", "%(number)s mails are %(state)s.", number)
+            words = {"number": many(number), "state": STATES[state].word}
+            link = url("mailqueue", state=state)
+            findings.append(Finding(badge=STATES[state], text=text % words, what_to_do=what_to_do, url=link))
+    if found.oldest is not None and window.now - found.oldest.due_at > QUEUED_NORMAL:
+        text = _("The oldest mail in the queue has been due for %s.") % age(found.oldest.due_at, now=window.now)
+        what_to_do = _("See that notify_deliver runs.")
+        link = url("mailqueue", state=MailState.QUEUED)
+        findings.append(Finding(badge=STATES[MailState.QUEUED], text=text, what_to_do=what_to_do, url=link))
+    return findings
+
+
+register(
+    Panel(
+        name="notify-passes",
+        title=gettext_lazy("Notifications: passes"),
+        template="notify/pages/passes_panel.html",
+        permission="notify.view_runlog",
+        build=build_passes,
+    )
+)
+register(
+    Panel(
+        name="notify-queues",
+        title=gettext_lazy("Notifications: queues"),
+        template="notify/pages/queues_panel.html",
+        permission="notify.view_mailqueue",
+        build=build_queues,
+    )
+)
