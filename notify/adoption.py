@@ -24,6 +24,14 @@ NAMED_MAX = 20
 KEY_MIN, KEY_MAX = -(2**63), 2**63 - 1
 
 
+class GivenKey(models.BigIntegerField):  # type: ignore[type-arg]  # no arguments when it runs
+    """A key as another table has it: in a temporary table it must not become an integer before it was looked at."""
+
+    def cast_db_type(self, connection: BaseDatabaseWrapper) -> str:
+        """Return a type in which 1.5 and 2 to the power of 63 stay what they are."""
+        return "numeric(38, 10)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """
@@ -54,9 +62,9 @@ class Source:
     def model(self, connection: BaseDatabaseWrapper) -> type[models.Model]:
         """Return a model of the table that no registry knows."""
         quote = connection.ops.quote_name
-        columns: dict[str, Any] = {"key": models.BigIntegerField(primary_key=True, db_column=self.key_column)}
+        columns: dict[str, Any] = {"key": GivenKey(primary_key=True, db_column=self.key_column)}
         if self.key2_column:
-            columns["key2"] = models.BigIntegerField(null=True, db_column=self.key2_column)
+            columns["key2"] = GivenKey(null=True, db_column=self.key2_column)
         if self.kind_column:
             columns["kind"] = models.CharField(max_length=255, null=True, db_column=self.kind_column)
         meta = {

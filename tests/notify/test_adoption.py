@@ -25,7 +25,7 @@ SOURCE = Source(table=TABLE, kind_column="what", key_column="no", key2_column="s
 def old_table():
     """Return a function that fills a control table as somebody else would have made it."""
     with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE {TABLE} (what char(10) NULL, no numeric(25, 0) NULL, sub bigint NULL)")
+        cursor.execute(f"CREATE TABLE {TABLE} (what char(10) NULL, no numeric(25, 2) NULL, sub bigint NULL)")
 
     def fill(*rows):
         with connection.cursor() as cursor:
@@ -83,6 +83,7 @@ def test_taking_over_twice_changes_nothing(old_table):
         (("Order", 1, 0), "no step of kind 'Order'"),
         (("order", None, 0), "keys are 64-bit integers"),
         (("order", 2**63, 0), "keys are 64-bit integers"),
+        (("order", 5.5, 0), "keys are 64-bit integers"),
     ],
 )
 def test_a_faulty_row_is_named_and_nothing_is_taken_over(old_table, row, said):
