@@ -59,7 +59,8 @@ def test_the_database_refuses_to_change_or_delete_a_receipt(model, verb):
 def test_a_receipt_can_neither_be_replaced_nor_truncated(model):
     cancel(target(make_line()))
     table = model._meta.db_table
-    connection.check_constraints()
+    if connection.vendor != "microsoft":  # it has no constraint that waits for the commit
+        connection.check_constraints()
     columns = ", ".join(field.column for field in model._meta.fields)
     sql = {
         "sqlite": f"INSERT OR REPLACE INTO {table} ({columns}) SELECT {columns} FROM {table}",
