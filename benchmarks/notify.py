@@ -47,7 +47,7 @@ PLAIN_MAILS = """
 PLAIN_VALUES = {"author": "c.author", "body": "c.body", "item": "l.item", "number": "o.number"}
 JSON_FUNCTIONS = {"postgresql": ("jsonb_build_array", "jsonb_build_object"), "sqlite": ("json_array", "json_object")}
 #: What a pass writes, in an order in which it can be deleted.
-WRITTEN = ("notify_task_queue", "notify_mail_queue", "notify_control", "notify_run_log")
+WRITTEN = ("notify_attempt", "notify_task_queue", "notify_mail_queue", "notify_control", "notify_run_log")
 BUSINESS = ("portal_comment", "portal_advice", "portal_orderline", "portal_order", "portal_contact")
 
 
