@@ -24,7 +24,7 @@ from notify.models import ERROR_CHARS_MAX, Control, MailQueue, Outcome, RunLog
 from notify.passes import run_pass
 from portal.models import Contact, OrderLine
 from tests.crashing import start_child
-from tests.factories import NOW, make_comment, make_contact, make_line, make_order
+from tests.factories import NOW, make_comment, make_contact, make_line, make_many, make_order
 from tests.notify.samples import Lined, Remark, do_pass, later, log_row, mailed, make_comments, make_lines, noted
 from tests.racing import race, until
 
@@ -332,7 +332,7 @@ def old_rows(n: int, *, age: timedelta) -> list[int]:
         )
         for number in range(n)
     ]
-    return [row.pk for row in RunLog.objects.bulk_create(rows)]
+    return [row.pk for row in make_many(rows)]
 
 
 def test_rows_are_kept_to_the_day_and_deleted_when_they_are_older(configure):
