@@ -26,7 +26,7 @@ lint: $(VENV)/.dev
 	DEBUG=1 $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m tests.production_check
 
-bench: $(VENV)/.dev $(MSSQL)
+bench: $(VENV)/.dev $(VENV)-bench/.bench $(MSSQL)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # Takes the pictures of the README anew; needs a Chromium (apt-get install chromium).
@@ -40,7 +40,7 @@ messages: $(VENV)/.dev
 # Rewrites the locked requirements; the only target that needs uv, which it installs itself.
 lock: $(VENV)/.dev
 	$(PIP) install uv
-	for name in base dev mssql; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	for name in base dev bench mssql; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
 # A half-made environment (Debian without python3-venv) must not be taken for a whole one the next time.
@@ -64,6 +64,12 @@ $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 $(VENV)/.mssql: $(VENV)/.dev requirements/mssql.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/mssql.txt
 	touch $@
+
+# The queues that Kwit is measured against live in an environment of their own.
+$(VENV)-bench/.bench: requirements/bench.txt
+	@$(PYTHON) -m venv $(VENV)-bench
+	@$(VENV)-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@touch $@
 
 clean:
 	rm -rf $(VENV) var .coverage* .mypy_cache .ruff_cache .pytest_cache

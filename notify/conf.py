@@ -17,6 +17,8 @@ ADMITTED: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number above 0"),
     timedelta: ((timedelta,), "a timedelta above 0"),
     bool: ((bool,), "True or False"),
+    str: ((str,), "a text"),
+    tuple[time, time] | None: ((tuple, list, str, type(None)), "'22:00-07:00' or None"),
     datetime | None: ((datetime, date, type(None)), "a date, a datetime or None"),
 }
 
@@ -44,6 +46,44 @@ class Conf:
     #: Whether ``OK@example.org`` and ``ok@example.org`` are one recipient (the domain is always compared without case).
     FOLD_LOCAL_PART: bool = True
 
+    #: How mails go out: ``auto`` (our own SMTP where Django's mail settings say SMTP, else Django's backend), ``smtp``,
+    #: ``backend``, or the dotted path of a transport.
+    TRANSPORT: str = "auto"
+    #: Which entry of MAILERS is meant, on a Django that has them.
+    MAILER: str = "default"
+    #: The sender; Django's DEFAULT_FROM_EMAIL when empty.
+    FROM_EMAIL: str = ""
+    #: The right-hand side of each Message-ID; the sender's domain when empty.
+    MESSAGE_ID_DOMAIN: str = ""
+    #: Where recipients can unsubscribe: a mailto: or https: address, ``{kind}`` is filled in. Empty: mail the sender.
+    UNSUBSCRIBE: str = ""
+    #: Attempts per mail that the server answered with "not now". 12, with the pauses below, take about a day.
+    ATTEMPTS_MAX: int = 12
+    #: Pause before the second attempt; doubled each time, up to half as much again at random.
+    RETRY_BASE: timedelta = timedelta(minutes=1)
+    RETRY_MAX: timedelta = timedelta(hours=4)
+    #: Recipients per SMTP transaction. Every server takes 100 (RFC 5321 section 4.5.3.1.8).
+    RECIPIENTS_MAX: int = 100
+    #: How long a worker may keep a mail without a word. At least twice the longest wait for a server's answer.
+    LEASE: timedelta = timedelta(minutes=5)
+    #: Mails per claim. Some for a connection to be worth while, few for the others to find some.
+    CLAIM_BATCH: int = 50
+    #: What becomes of a mail whose answer never came: ``hold`` it for a person, or ``resend`` it.
+    ON_UNCERTAIN: str = "hold"
+    #: How long a channel rests after a connection, authentication or quota error; doubled each time up to the most.
+    PAUSE: timedelta = timedelta(minutes=1)
+    PAUSE_MAX: timedelta = timedelta(hours=1)
+    #: Whether a hard refusal of a mailbox puts it on the suppression list.
+    SUPPRESS_REFUSED: bool = False
+    #: How long a mail of a step with ``digest`` waits for others to the same recipient.
+    DIGEST: timedelta = timedelta(minutes=15)
+    #: When steps with ``keeps_quiet_hours`` send nothing, in the recipient's time zone: ``22:00-07:00``.
+    QUIET_HOURS: tuple[time, time] | None = None
+    #: Who delivers: this site itself when empty, else ``celery``, ``tasks`` (Django's), or the dotted path of a sink.
+    SINK: str = ""
+    #: How long a sink's engine may take before its mails are handed over again.
+    HANDOVER_LEASE: timedelta = timedelta(minutes=15)
+
     def __post_init__(self) -> None:
         """Refuse a value of the wrong type or below 1, naming the setting."""
         for field in fields(self):
@@ -54,6 +94,9 @@ class Conf:
             if wrong or is_too_small or (isinstance(value, timedelta) and value <= timedelta(0)):
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {described}, not {value!r}")
         object.__setattr__(self, "NOT_BEFORE", as_moment(self.NOT_BEFORE))
+        object.__setattr__(self, "QUIET_HOURS", as_hours(self.QUIET_HOURS))
+        if self.ON_UNCERTAIN not in ("hold", "resend"):
+            raise ImproperlyConfigured(f"NOTIFY['ON_UNCERTAIN'] must be 'hold' or 'resend', not {self.ON_UNCERTAIN!r}")
 
 
 def as_moment(value: date | datetime | None) -> datetime | None:
@@ -63,6 +106,22 @@ def as_moment(value: date | datetime | None) -> datetime | None:
     if not isinstance(value, datetime):
         value = datetime.combine(value, time.min)
     return timezone.make_aware(value) if timezone.is_naive(value) else value
+
+
+def as_hours(value: Any) -> tuple[time, time] | None:
+    """Return the two ends of the quiet hours. Raises: ImproperlyConfigured."""
+    if not value:
+        return None
+    try:
+        first, last = (
+            (time.fromisoformat(part.strip()) for part in value.split("-")) if isinstance(value, str) else value
+        )
+        is_right = isinstance(first, time) and isinstance(last, time) and first != last
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise ImproperlyConfigured(f"NOTIFY['QUIET_HOURS'] must be two times as in '22:00-07:00', not {value!r}")
+    return first, last
 
 
 def conf() -> Conf:

@@ -27,5 +27,21 @@ class NotAdopted(NotifyError):
         super().__init__(message)
 
 
+class ChannelDown(NotifyError):
+    """Nothing can be sent at the moment, whatever the mail: no connection, a wrong password, a quota, a 421."""
+
+
+class ClaimLost(NotifyError):
+    """A mail is not this worker's any more; nothing of it was sent since that was known."""
+
+
+class UnknownMail(NotifyError):
+    """A mail, a task or an event was asked for that is not there."""
+
+
 class WrongAddress(NotifyError):
     """What was given as recipients holds something that is nobody's address."""
+
+
+class SinkUnusable(NotifyError):
+    """The engine that should deliver is not installed or not configured."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from random import Random
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -19,10 +18,11 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, Min, QuerySet
 
 from .backends import room_for
-from .backends.base import ControlRow, MailRow, Room, TaskRow
+from .backends.base import Room
 from .conf import Conf
 from .models import MailState
-from .rendering import ENCODER, Message, blocked, make_messages
+from .rendering import Message, blocked, make_messages
+from .rows import control_row, mail_count, mail_rows, task_row
 from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of, event_reader
 
 #: How often a chunk is tried when another transaction was in the way. With the pauses below about three seconds.
@@ -244,53 +244,16 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
         fresh = [message for message in messages if (message.event.key, message.event.key2) in new]
         if not job.is_baseline:
             ids = [new[message.event.key, message.event.key2] for message in fresh]
-            mails = (
-                [mail_row(message, step, pk) for message, pk in zip(fresh, ids, strict=True)] if step.template else []
-            )
+            mails = [row for message, pk in zip(fresh, ids, strict=True) for row in mail_rows(message, step, pk)]
             tasks = [task_row(message, pk) for message, pk in zip(fresh, ids, strict=True) if message.title]
             if mails:
                 room.insert_mails(connection, job.pass_id, mails)
+                room.announce(connection)
             if tasks:
                 room.insert_tasks(connection, job.pass_id, tasks)
         if job.is_dry_run:
             transaction.set_rollback(True, using=job.using)
     return set(new)
-
-
-def control_row(message: Message) -> ControlRow:
-    """Return the control row of a message."""
-    return ControlRow(message.event.key, message.event.key2, message.language, ", ".join(message.recipients))
-
-
-def mail_row(message: Message, step: Step, control_id: int) -> MailRow:
-    """Return the queue row of a message."""
-    return MailRow(
-        control_id=control_id,
-        template=step.template or "",
-        subject=message.subject,
-        recipients=json_array(message.recipients),
-        language=message.language,
-        payload=message.payload,
-        state=message.state.value,
-        problem=message.problem,
-    )
-
-
-@lru_cache(maxsize=20_000)
-def json_array(recipients: tuple[str, ...]) -> str:
-    """Return addresses as JSON text; cached, because a pass meets the same few people again and again."""
-    return ENCODER.encode(recipients)
-
-
-def task_row(message: Message, control_id: int) -> TaskRow:
-    """Return the task row of a message."""
-    return TaskRow(
-        control_id=control_id,
-        title=message.title,
-        assignee=message.event.assignee,
-        language=message.language,
-        payload=message.payload,
-    )
 
 
 def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: Step, job: Job, tally: Tally) -> None:
@@ -307,8 +270,8 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
         if message.state == MailState.BLOCKED:
             tally.blocked += 1
             tally.name("blocked", f"{message.event.key} ({message.problem})")
-        elif step.template:
-            tally.mails += 1
+        else:
+            tally.mails += mail_count(message, step)
         tally.tasks += bool(message.title)
         if job.is_dry_run and len(tally.listed) < LISTED_MAX:
             tally.listed.append(message)

@@ -1,5 +1,5 @@
 """
-The control table, the run log and the two queues.
+The control table, the run log, the two queues, and what became of each mail.
 
 Plain SQL may read and insert: every default is in the database.
 """
@@ -7,16 +7,22 @@ Plain SQL may read and insert: every default is in the database.
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
 from .fields import ExactCharField, UtcNow
-from .querysets import MailQueueQuerySet, RunLogQuerySet, TaskQueueQuerySet
+from .querysets import AttemptQuerySet, MailQueueQuerySet, RunLogQuerySet, SuppressionQuerySet, TaskQueueQuerySet
 
 KIND_LENGTH_MAX = 10
 #: UTF-16 code units, because that is what NVARCHAR(n) counts; 255 fits every mail client's list.
 SUBJECT_UNITS_MAX = 255
 #: Characters of an error or a warning that are kept: NVARCHAR(4000) is the longest that SQL Server keeps in the row.
 ERROR_CHARS_MAX = 4000
+#: Characters of ``host:pid:run``; a host name has at most 253 (RFC 1035), the rest is ours.
+WORKER_LENGTH_MAX = 300
+#: Characters of an address, RFC 5321 section 4.5.3.1 (a path is 256 octets with its brackets).
+ADDRESS_LENGTH_MAX = 254
+CHANNEL_LENGTH_MAX = 100
 
 
 class Control(models.Model):
@@ -111,8 +117,18 @@ class MailState(models.TextChoices):
     UNCERTAIN = "uncertain"
 
 
+class HeldFor(models.TextChoices):
+    DIGEST = "digest"
+    QUIET_HOURS = "quiet"
+
+
 class MailQueue(models.Model):
-    """One mail to send: its subject, its recipients, and the values frozen for its body."""
+    """
+    One mail to send: its subject, its recipients, and the values frozen for its body.
+
+    ``sending`` means that part ``flight`` may be on the wire at this moment. A claimed mail that is not stays
+    ``queued``, so that a crash leaves no doubt about it.
+    """
 
     control = models.ForeignKey(Control, on_delete=models.PROTECT, related_name="mails")
     pass_id = models.UUIDField(null=True, blank=True)
@@ -126,6 +142,16 @@ class MailQueue(models.Model):
     attempts = models.IntegerField(db_default=0)
     created_at = models.DateTimeField(db_default=UtcNow())
     due_at = models.DateTimeField(db_default=UtcNow())
+    worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    flight = models.IntegerField(null=True, blank=True)
+    held_for = models.CharField(max_length=10, choices=HeldFor.choices, db_default="", blank=True)
+    digest_of = models.ForeignKey("self", on_delete=models.PROTECT, related_name="digested", null=True, blank=True)
+    message_text = models.TextField(db_default="", blank=True)
+    message_html = models.TextField(db_default="", blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    operator = models.CharField(max_length=254, db_default="", blank=True)
+    operated_at = models.DateTimeField(null=True, blank=True)
 
     objects = MailQueueQuerySet.as_manager()
 
@@ -138,6 +164,10 @@ class MailQueue(models.Model):
             models.CheckConstraint(condition=Q(state__in=MailState.values), name="ck_notify_mail_queue_state"),
             models.CheckConstraint(
                 condition=~Q(state=MailState.BLOCKED) | ~Q(problem=""), name="ck_notify_mail_queue_blocked"
+            ),
+            models.CheckConstraint(
+                condition=~Q(state=MailState.SENDING) | Q(lease_until__isnull=False, flight__isnull=False),
+                name="ck_notify_mail_queue_sending",
             ),
         ]
         indexes = [
@@ -186,3 +216,94 @@ class TaskQueue(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pk} {self.title}"
+
+
+class AttemptOutcome(models.TextChoices):
+    SENT = "sent"
+    #: The server will not have it for this recipient, now or later.
+    REFUSED = "refused"
+    #: Not now; this recipient is tried again until NOTIFY_ATTEMPTS_MAX.
+    DEFERRED = "deferred"
+    #: Perhaps sent: the answer to the whole message never came.
+    UNCERTAIN = "uncertain"
+    #: Not asked: the address is on the suppression list.
+    SUPPRESSED = "suppressed"
+    #: Something unexpected, before anything was sent.
+    ERROR = "error"
+
+
+class Attempt(models.Model):
+    """
+    One delivery attempt for one recipient, with the server's words.
+
+    ``is_overruled``: a person has decided that this outcome does not stand in the way of another attempt.
+    """
+
+    mail = models.ForeignKey(MailQueue, on_delete=models.PROTECT, related_name="tries")
+    number = models.IntegerField()
+    part = models.IntegerField(db_default=0)
+    recipient = models.CharField(max_length=ADDRESS_LENGTH_MAX, db_default="", blank=True)
+    outcome = models.CharField(max_length=10, choices=AttemptOutcome.choices)
+    code = models.IntegerField(null=True, blank=True)
+    enhanced = models.CharField(max_length=11, db_default="", blank=True)
+    text = models.TextField(db_default="", blank=True)
+    at = models.DateTimeField(db_default=UtcNow(), db_index=True)
+    worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
+    channel = models.CharField(max_length=CHANNEL_LENGTH_MAX, db_default="", blank=True)
+    is_overruled = models.BooleanField(db_default=False)
+
+    objects = AttemptQuerySet.as_manager()
+
+    class Meta:
+        db_table = "notify_attempt"
+        verbose_name = "delivery attempt"
+        constraints = [
+            models.CheckConstraint(condition=Q(outcome__in=AttemptOutcome.values), name="ck_notify_attempt_outcome")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.mail_id} {self.recipient} {self.outcome}"
+
+
+class Channel(models.Model):
+    """One way out (``smtp``, ``backend``): whether it pauses, until when and why."""
+
+    name = models.CharField(max_length=CHANNEL_LENGTH_MAX, unique=True)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    paused_until = models.DateTimeField(null=True, blank=True)
+    reason = models.TextField(db_default="", blank=True)
+    failures = models.IntegerField(db_default=0)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_channel"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(paused_until__isnull=True) | Q(paused_at__isnull=False), name="ck_notify_channel_paused"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Suppression(models.Model):
+    """One address that gets no mail, whatever happens; in lower case."""
+
+    address = models.CharField(max_length=ADDRESS_LENGTH_MAX, unique=True)
+    reason = models.TextField(db_default="", blank=True)
+    since = models.DateTimeField(db_default=UtcNow())
+
+    objects = SuppressionQuerySet.as_manager()
+
+    class Meta:
+        db_table = "notify_suppression"
+        verbose_name = "suppressed address"
+        verbose_name_plural = "suppressed addresses"
+        constraints = [
+            models.CheckConstraint(condition=Q(address=Lower("address")), name="ck_notify_suppression_lower")
+        ]
+
+    def __str__(self) -> str:
+        return self.address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -9,7 +10,7 @@ from uuid import UUID
 from django.db import models
 
 if TYPE_CHECKING:
-    from .models import MailQueue, RunLog, TaskQueue  # noqa: F401 - in the quotes below
+    from .models import Attempt, MailQueue, RunLog, Suppression, TaskQueue  # noqa: F401 - in the quotes below
 
 
 class RunLogQuerySet(models.QuerySet["RunLog"]):
@@ -60,6 +61,29 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
         """Return the blocked mails that could be sent as they are: somebody held them back."""
         return self.correctable().exclude(recipients=[])
 
+    def due(self, now: datetime) -> MailQueueQuerySet:
+        """Return the mails that could be claimed now, the longest due first."""
+        unclaimed = models.Q(lease_until__isnull=True) | models.Q(lease_until__lt=now)
+        return self.filter(unclaimed, state="queued", due_at__lte=now, digest_of__isnull=True).order_by("due_at", "pk")
+
+    def lost(self, now: datetime) -> MailQueueQuerySet:
+        """Return the mails in flight whose worker has not been heard of within its lease."""
+        return self.filter(state="sending", lease_until__lt=now).order_by("pk")
+
+    def whole(self, pk: int) -> MailQueueQuerySet:
+        """Return one mail and those that travel in it as a digest."""
+        return self.filter(models.Q(pk=pk) | models.Q(digest_of=pk))
+
+    def free_for(self, worker: str, now: datetime) -> MailQueueQuerySet:
+        """Return the mails that no other worker has claimed."""
+        free = models.Q(lease_until__isnull=True) | models.Q(lease_until__lt=now) | models.Q(worker=worker)
+        return self.filter(free)
+
+    def try_take(self, pks: Collection[int], *, worker: str, now: datetime, digest_of: int) -> bool:
+        """Take mails along in a digest; return False when another worker has got one of them in the meantime."""
+        free = self.free_for(worker, now).filter(pk__in=pks, state="queued", digest_of__isnull=True)
+        return free.update(digest_of=digest_of, worker="", lease_until=None) == len(pks)
+
 
 class TaskQueueQuerySet(models.QuerySet["TaskQueue"]):
     """Words for tasks."""
@@ -67,3 +91,28 @@ class TaskQueueQuerySet(models.QuerySet["TaskQueue"]):
     def open(self) -> TaskQueueQuerySet:
         """Return what nobody has done yet."""
         return self.filter(done_at__isnull=True)
+
+    def try_complete(self, pk: int, *, by: str, at: datetime) -> bool:
+        """Mark a task as done; return False when somebody was faster."""
+        return self.open().filter(pk=pk).update(done_at=at, done_by=by) == 1
+
+    def overdue(self, now: datetime) -> TaskQueueQuerySet:
+        """Return what should have been done by now."""
+        return self.open().filter(due_at__lt=now).order_by("due_at", "pk")
+
+
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    """Words for delivery attempts."""
+
+    def final(self) -> AttemptQuerySet:
+        """Return the attempts after which a recipient is not tried again, unless a person says so."""
+        return self.filter(is_overruled=False, outcome__in=("sent", "refused", "uncertain", "suppressed"))
+
+
+class SuppressionQuerySet(models.QuerySet["Suppression"]):
+    """Words for suppressed addresses."""
+
+    def among(self, identities: Iterable[str]) -> set[str]:
+        """Return which of these addresses are suppressed; they are compared without case."""
+        asked = {identity.lower() for identity in identities}
+        return set(self.filter(address__in=asked).values_list("address", flat=True)) if asked else set()

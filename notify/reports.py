@@ -1,9 +1,10 @@
-"""A pass's report as JSON and as text; pure."""
+"""Reports of a pass and of a delivery as JSON and as text; pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from .outcomes import DeliveryReport
 from .passes import PassReport
 from .rendering import Message
 
@@ -73,3 +74,31 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Pad the columns of a table."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def delivery_json(report: DeliveryReport) -> dict[str, Any]:
+    """Return the object of the contract, and what else there is to know."""
+    until = report.paused_until
+    return {
+        "sent": report.sent,
+        "retried": report.retried,
+        "failed": report.failed,
+        "uncertain": report.uncertain,
+        "partial": report.partial,
+        "blocked": report.blocked,
+        "held": report.held,
+        "handed_over": report.handed_over,
+        "paused": {"until": until.isoformat(), "reason": report.pause_reason} if until else None,
+        "error": report.error or None,
+    }
+
+
+def delivery_text(report: DeliveryReport) -> str:
+    """Return the report for a terminal."""
+    counts = {name: value for name, value in delivery_json(report).items() if isinstance(value, int) and value}
+    lines = [", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()) or "Nothing was due."]
+    if report.error:
+        lines.append(f"Error: {report.error}")
+    if report.paused_until:
+        lines.append(f"The channel pauses until {report.paused_until:%Y-%m-%dT%H:%M:%S%z}: {report.pause_reason}")
+    return "\n".join(lines)

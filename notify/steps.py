@@ -15,7 +15,7 @@ What a host project writes against: a step declares its events, the engine does 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -83,6 +83,11 @@ class Step:
     not_before: ClassVar[datetime | None] = None
     #: Whether an ordinary pass looks back NOTIFY_LOOKBACK only. False where the query itself finds few rows.
     is_windowed: ClassVar[bool] = True
+    #: Whether mails to one recipient are collected for NOTIFY_DIGEST, or for a time of its own, and sent as one.
+    digest: ClassVar[bool | timedelta] = False
+    #: Whether mails wait for the end of NOTIFY_QUIET_HOURS. The time zone is the event's value ``timezone`` (a name
+    #: like ``Asia/Tokyo``), the site's own where there is none.
+    keeps_quiet_hours: ClassVar[bool] = False
     #: Values of one event, as the templates get them; tests and previews render it.
     example: ClassVar[Mapping[str, Any]] = {}
 
@@ -166,6 +171,11 @@ def steps_of(kinds: Iterable[str] | None) -> list[Step]:
     if unknown := wanted - {step.kind for step in steps}:
         raise UnknownStep(f"no step of kind {sorted(unknown)}; there are {[step.kind for step in steps]}")
     return [step for step in steps if step.kind in wanted]
+
+
+def step_of(kind: str) -> Step | None:
+    """Return the step of a kind; None when no app registers it any more."""
+    return next((step for step in registered() if step.kind == kind), None)
 
 
 def columns_of(queryset: QuerySet[Any, Any]) -> list[str]:

@@ -6,12 +6,13 @@ from notify.fields import ExactCharField, UtcNow
 
 
 class Contact(models.Model):
-    """One person who may be told: a login name, a mail address and a language."""
+    """One person who may be told: a login name, a mail address, a language and a time zone."""
 
     name = ExactCharField(max_length=100, unique=True)
     # Not an EmailField: what stands here came from elsewhere, and Kwit has to cope with all of it.
     email = models.CharField(max_length=254, db_default="", blank=True)
     language = models.CharField(max_length=10, db_default="en")
+    timezone = models.CharField(max_length=64, db_default="", blank=True)
 
     objects = models.Manager()
 

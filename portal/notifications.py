@@ -89,7 +89,8 @@ class CommentAdded(Step):
 
     kind = "comment"
     template = "comment"
-    example = {"author": "Aiko", "body": "When will it ship?", "item": "Bolt M8", "number": "PO-4711"}
+    keeps_quiet_hours = True
+    example = {"author": "Aiko", "body": "When will it ship?", "item": "Bolt M8", "number": "PO-4711", "timezone": ""}
 
     def events(self, scope: Scope) -> QuerySet[Any, Any]:
         """Return one row per line with comments: key=line, key2=newest comment."""
@@ -102,6 +103,7 @@ class CommentAdded(Step):
             event_at=F("created_at"),
             item=F("line__item"),
             number=F("line__order__number"),
+            timezone=F("recipient__timezone"),
             recipients=F("recipient__email"),
             language=F("recipient__language"),
         )

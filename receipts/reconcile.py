@@ -1,18 +1,16 @@
 """Compare receipts with the rows as they are now. Reads only: it repairs nothing and names no cause."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 from django.db import connections, router
 
 from .canonical import Target, canonical_targets, digest, stored_targets
 from .kinds import get_kind
 from .models import Audit, Change, Reconciliation
-
-#: Rows per fetch.
-FETCH_ROWS = 2_000
 
 
 class Row(NamedTuple):
@@ -45,6 +43,15 @@ class Item(NamedTuple):
         return {"id": self.id, "category": self.category, "recorded": self.recorded._asdict(), "current": current}
 
 
+def item_of(row: tuple[Any, ...]) -> Item:
+    """Sort one row of the join into its category."""
+    recorded = Row._make(row[1:4])
+    if row[4] is None:
+        return Item(row[0], "missing", recorded, None)
+    current = Row._make(row[5:])
+    return Item(row[0], "match" if current == recorded else "changed", recorded, current)
+
+
 @dataclass(frozen=True)
 class Reconciled:
     """One receipt compared with its rows, all as of one moment."""
@@ -53,7 +60,13 @@ class Reconciled:
     match: int
     changed: int
     missing: int
-    items: tuple[Item, ...]
+    #: What the join gave: target_id, recorded revision, qty and state, the row's id or None, the same three of today.
+    rows: Sequence[tuple[Any, ...]] = field(repr=False)
+
+    @cached_property
+    def items(self) -> tuple[Item, ...]:
+        """Every target with its category, in key order; made when asked for, because the counts often say enough."""
+        return tuple(item_of(row) for row in self.rows)
 
     @property
     def is_match(self) -> bool:
@@ -62,7 +75,8 @@ class Reconciled:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the commands print it."""
-        return vars(self) | {"items": [item.as_json() for item in self.items]}
+        counts = {name: getattr(self, name) for name in ("change_id", "match", "changed", "missing")}
+        return counts | {"items": [item.as_json() for item in self.items]}
 
     def as_text(self) -> str:
         """Return it for a person: the counts, and what differs."""
@@ -169,21 +183,15 @@ def count_receipts(*, using: str | None = None) -> int:
 
 def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
     """Compare one receipt."""
-    counts = {"match": 0, "changed": 0, "missing": 0}
-    items = []
-    for target_id, after, qty, state, there, revision_now, qty_now, state_now in joined(change_id, kind, tenant, alias):
-        recorded = Row(after, qty, state)
-        if there is None:
-            item = Item(target_id, "missing", recorded, None)
-        else:
-            current = Row(revision_now, qty_now, state_now)
-            item = Item(target_id, "match" if current == recorded else "changed", recorded, current)
-        counts[item.category] += 1
-        items.append(item)
-    return Reconciled(change_id, **counts, items=tuple(items))
+    rows = joined(change_id, kind, tenant, alias)
+    differing = [row for row in rows if row[1:4] != row[5:] or row[4] is None]
+    missing = sum(row[4] is None for row in differing)
+    return Reconciled(
+        change_id, match=len(rows) - len(differing), changed=len(differing) - missing, missing=missing, rows=rows
+    )
 
 
-def joined(change_id: str, kind: str, tenant: str, alias: str) -> Iterator[tuple[Any, ...]]:
+def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any, ...]]:
     """Read audit rows and present rows in one statement, by id and never by count."""
     connection = connections[alias]
     shape = get_kind(kind).shape(connection)
@@ -194,8 +202,7 @@ def joined(change_id: str, kind: str, tenant: str, alias: str) -> Iterator[tuple
         WHERE a.change_id = %s ORDER BY a.target_id"""  # noqa: S608 - names come from model fields and are quoted
     with connection.cursor() as cursor:
         cursor.execute(sql, [tenant, change_id])
-        while rows := cursor.fetchmany(FETCH_ROWS):
-            yield from rows
+        return cast(list[tuple[Any, ...]], cursor.fetchall())
 
 
 def record_reconciliation(result: Reconciled, *, actor: str, using: str | None = None) -> Reconciliation:

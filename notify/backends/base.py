@@ -1,5 +1,7 @@
 """
-What a database must be able to do for a pass. Each room is a module with these functions in this order.
+What a database must be able to do for a pass and for delivery.
+
+Each room is a module with these functions in this order.
 
 Raw SQL stands in the rooms only, and only where the ORM cannot say it or not set-based.
 """
@@ -73,6 +75,22 @@ class TaskRow(NamedTuple):
     payload: str
 
 
+class AttemptRow(NamedTuple):
+    """What a new row of the attempts gets from us."""
+
+    mail_id: int
+    number: int
+    part: int
+    recipient: str
+    outcome: str
+    code: int | None
+    enhanced: str
+    text: str
+    at: datetime
+    worker: str
+    channel: str
+
+
 class Room(Protocol):
     """One database's way of doing it."""
 
@@ -126,3 +144,41 @@ class Room(Protocol):
 
     def insert_tasks(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
         """Insert task rows in one statement."""
+
+    def claim_mails(
+        self, connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+    ) -> list[int]:
+        """
+        Lease up to ``limit`` due mails to a worker, the longest due first; return their ids in that order.
+
+        Due: ``queued``, ``due_at`` not after ``now``, no ``digest_of``, no lease or one that ran out before ``now``.
+        No mail goes to two workers, and no worker waits for another. Transaction: its own, one statement.
+        """
+
+    def insert_attempts(self, connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+        """Insert what became of one mail's recipients. Transaction: the caller's."""
+
+    def try_begin_mail(
+        self, connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+    ) -> bool:
+        """
+        Mark a claimed mail as on the wire; return False when the claim was lost.
+
+        Lost: the lease ran out before ``now``, a person held it, or a digest took it along. Transaction: the caller's.
+        """
+
+    def try_settle_mail(
+        self, connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]
+    ) -> bool:
+        """
+        Write what a worker says came of a mail and end its claim; return False when somebody else has it.
+
+        ``uncertain`` is one of the states it may be in: the lease ran out, but now we do know. ``values`` may keep the
+        worker's name. Transaction: the caller's.
+        """
+
+    def announce(self, connection: BaseDatabaseWrapper) -> None:
+        """Wake whoever is in ``wait``, when the open transaction commits; nothing where a database cannot."""
+
+    def wait(self, connection: BaseDatabaseWrapper, seconds: float) -> bool:
+        """Wait until somebody announces, but not longer; return whether somebody did. Never inside a transaction."""

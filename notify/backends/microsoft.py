@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,7 +13,8 @@ from django.db import DatabaseError, DataError, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
-from .base import BUSY, ROW_LOCK_WAIT_MS, ControlRow, LockAnswer, MailRow, TaskRow
+from . import generic
+from .base import BUSY, ROW_LOCK_WAIT_MS, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: The application lock's name; compared case-sensitively, in the scope of one database and one database principal.
 LOCK = "kwit.notify.pass"
@@ -321,3 +323,26 @@ def claim_mails(
     connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
 ) -> list[int]:
     return [pk for (pk,) in fetch(connection, CLAIM_MAILS, [limit, now, now, worker, lease_until])]
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+    generic.insert_attempts(connection, rows)
+
+
+def try_begin_mail(
+    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+) -> bool:
+    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+
+
+def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
+    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+
+
+def announce(connection: BaseDatabaseWrapper) -> None:
+    """Nobody listens: Service Broker would want queues of its own and rights, so ``wait`` only waits."""
+
+
+def wait(connection: BaseDatabaseWrapper, seconds: float) -> bool:
+    time.sleep(seconds)
+    return False

@@ -16,7 +16,8 @@ from django.db.models import QuerySet
 from psycopg.pq.abc import PGconn
 
 from ..errors import LockUnusable
-from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, ControlRow, LockAnswer, MailRow, TaskRow
+from . import generic
+from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
 #: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.
@@ -26,6 +27,9 @@ LOCK_CLASS, LOCK_OBJECT = 5877668, -1143023510
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 #: SQLSTATE classes of: PL/pgSQL's RAISE, a view's WITH CHECK OPTION.
 REFUSALS = ("P0", "44")
+
+#: What a site's own trigger may notify as well, to have a pass at once: ``NOTIFY kwit``.
+WAKE_CHANNEL = "kwit"
 
 #: Seconds. How long the probe waits to see whether a pooler lends our server session to a second client.
 PROBE_WAIT_S = 2
@@ -227,3 +231,52 @@ def copy_rows(
     with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
         for each in rows:
             copy.write_row((pass_id, *each))
+
+
+def claim_mails(
+    connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+) -> list[int]:
+    with connection.cursor() as cursor:
+        # MATERIALIZED: inside IN (…) the planner may run the locking query again and again, and claim more each time.
+        cursor.execute(
+            """
+            WITH due AS MATERIALIZED (
+                SELECT id, due_at FROM notify_mail_queue
+                WHERE state = 'queued' AND due_at <= %s AND digest_of_id IS NULL
+                  AND (lease_until IS NULL OR lease_until < %s)
+                ORDER BY due_at, id LIMIT %s
+                FOR UPDATE SKIP LOCKED
+            ), claimed AS (
+                UPDATE notify_mail_queue m SET worker = %s, lease_until = %s FROM due WHERE m.id = due.id
+                RETURNING m.id, due.due_at
+            )
+            SELECT id FROM claimed ORDER BY due_at, id
+            """,
+            [now, now, limit, worker, lease_until],
+        )
+        return [pk for (pk,) in cursor.fetchall()]
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+    generic.insert_attempts(connection, rows)
+
+
+def try_begin_mail(
+    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+) -> bool:
+    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+
+
+def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
+    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+
+
+def announce(connection: BaseDatabaseWrapper) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"NOTIFY {WAKE_CHANNEL}")
+
+
+def wait(connection: BaseDatabaseWrapper, seconds: float) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(f"LISTEN {WAKE_CHANNEL}")
+    return any(True for _ in connection.connection.notifies(timeout=seconds, stop_after=1))

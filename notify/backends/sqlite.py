@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +15,12 @@ from uuid import UUID
 
 import portalocker
 from django.core.exceptions import EmptyResultSet
-from django.db import DataError, IntegrityError, connections
+from django.db import DataError, IntegrityError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
-from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, TaskRow
+from . import generic
+from .base import BUSY, GRANTED, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
@@ -211,3 +213,48 @@ def insert_rows(
             f"SELECT %s, {elements(row)} FROM json_each(%s)",
             [pass_id.hex, json.dumps(rows, ensure_ascii=False)],
         )
+
+
+def claim_mails(
+    connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+) -> list[int]:
+    at, until = (connection.ops.adapt_datetimefield_value(moment) for moment in (now, lease_until))
+    # IMMEDIATE: there is one writer at a time, so what the sub-select sees is what the UPDATE changes.
+    with transaction.atomic(using=connection.alias, durable=True), connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+            WHERE id IN (
+                SELECT id FROM notify_mail_queue
+                WHERE state = 'queued' AND due_at <= %s AND digest_of_id IS NULL
+                  AND (lease_until IS NULL OR lease_until < %s)
+                ORDER BY due_at, id LIMIT %s
+            )
+            RETURNING due_at, id
+            """,
+            [worker, until, at, at, limit],
+        )
+        return [pk for _, pk in sorted(cursor.fetchall())]
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+    generic.insert_attempts(connection, rows)
+
+
+def try_begin_mail(
+    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+) -> bool:
+    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+
+
+def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
+    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+
+
+def announce(connection: BaseDatabaseWrapper) -> None:
+    """Nobody listens: SQLite has no such thing, so ``wait`` only waits."""
+
+
+def wait(connection: BaseDatabaseWrapper, seconds: float) -> bool:
+    time.sleep(seconds)
+    return False

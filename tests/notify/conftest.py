@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from notify import steps, subjects
+from notify import bodies, steps, subjects
 from notify.backends import room_for
 from notify.steps import Step
 from tests.racing import race
@@ -27,6 +27,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
     engine = settings.TEMPLATES[0]
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path / "templates", *engine["DIRS"]]}]
     subjects.cached_template.cache_clear()
+    bodies.is_template.cache_clear()
 
     def write(name: str, text: str) -> None:
         path = tmp_path / "templates" / "notify" / name
@@ -35,6 +36,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
 
     yield write
     subjects.cached_template.cache_clear()
+    bodies.is_template.cache_clear()
 
 
 @pytest.fixture

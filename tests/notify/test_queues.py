@@ -38,7 +38,8 @@ def test_a_held_mail_is_blocked_with_who_and_why_and_released_as_it_was() -> Non
 
 @pytest.mark.parametrize("state", ["sending", "sent", "partial", "failed", "uncertain", "blocked"])
 def test_only_a_waiting_mail_can_be_held(state: str) -> None:
-    mail = make_mail(state=state, problem="x")
+    flight = {"lease_until": NOW, "flight": 1} if state == "sending" else {}
+    mail = make_mail(state=state, problem="x", **flight)
 
     assert hold_mails([mail.pk], actor="olga", using=USING) == 0
 

@@ -1,0 +1,71 @@
+"""Frozen values -> the text and the HTML of a mail, or of several in one digest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.template import Context, Template, TemplateDoesNotExist
+from django.utils import translation
+from django.utils.safestring import mark_safe
+
+from .subjects import Lines, plain_text, template
+
+
+@dataclass(frozen=True)
+class Body:
+    """The two bodies of a mail; ``html`` is empty for a kind without an HTML template."""
+
+    text: str
+    html: str
+
+
+@dataclass(frozen=True)
+class DigestItem:
+    """One mail inside a digest."""
+
+    subject: str
+    text: str
+    html: str
+
+
+def render_body(name: str, values: Mapping[str, Any], *, language: str) -> Body:
+    """
+    Render ``notify/mail/<name>.body.txt`` and, where there is one, ``.body.html`` in a language.
+
+    Raises: whatever a template or a value raises.
+    """
+    with translation.override(language or settings.LANGUAGE_CODE):
+        text = template(f"notify/mail/{name}.body.txt").render(plain_text(values))
+        found = try_template(f"notify/mail/{name}.body.html")
+        html = found.render(Context(dict(values))) if found else ""
+    return Body(text.strip() + "\n", html.strip() + "\n" if html else "")
+
+
+def render_digest(items: Sequence[tuple[str, Body]], *, name: str, language: str) -> tuple[str, Body]:
+    """Render several mails as one; return its subject and bodies. A kind may have digest templates of its own."""
+    own = f"{name}.digest" if try_template(f"notify/mail/{name}.digest.body.txt") else "digest"
+    shown = [DigestItem(subject, body.text, mark_safe(body.html)) for subject, body in items]  # noqa: S308 - rendered
+    values = {"items": shown, "count": len(shown)}
+    with translation.override(language or settings.LANGUAGE_CODE):
+        subject = Lines().render(f"notify/mail/{own}.subject.txt", values)
+    return subject, render_body(own, values, language=language)
+
+
+@lru_cache(maxsize=256)
+def is_template(name: str) -> bool:
+    """Whether there is a template of that name."""
+    try:
+        template(name)
+    except TemplateDoesNotExist as error:
+        if error.args[:1] == (name,):
+            return False
+        raise  # it is there, but what it extends or includes is not
+    return True
+
+
+def try_template(name: str) -> Template | None:
+    """Return a compiled template, None when there is none of that name."""
+    known = is_template.__wrapped__(name) if settings.DEBUG else is_template(name)
+    return template(name) if known else None

@@ -1,0 +1,36 @@
+"""Send what is due, once."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ...errors import NotifyError
+from ...handover import send_due
+from ...reports import delivery_json, delivery_text
+from ...stopping import stopping_on_sigterm
+
+
+class Command(BaseCommand):
+    """Send what is due; exit 0 unless the channel is in trouble (1): then no mail has lost an attempt."""
+
+    help = "Send what is due, once; what fails is marked and the others go on."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options of the contract."""
+        parser.add_argument("--database", metavar="ALIAS", help="the database to run on")
+        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
+        parser.add_argument("--limit", type=int, metavar="N", help="send at most N mails")
+
+    def handle(self, *, database: str | None, is_json: bool, limit: int | None, **options: Any) -> None:
+        """Deliver; SIGTERM lets it finish the mail in hand."""
+        try:
+            with stopping_on_sigterm() as is_stopping:
+                report = send_due(using=database, limit=limit, is_stopping=is_stopping)
+        except NotifyError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(json.dumps(delivery_json(report)) if is_json else delivery_text(report))
+        if report.error:
+            sys.exit(1)

@@ -1,0 +1,49 @@
+"""Show an event's mail as its recipients get it."""
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ...errors import NotifyError
+from ...previews import Preview, preview_event, preview_example
+
+
+class Command(BaseCommand):
+    """Show an event's mail: the queued one, what a pass would queue now, or the kind's example."""
+
+    help = "Show an event's mail as its recipients get it; without KEY the kind's example."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("kind", metavar="KIND")
+        parser.add_argument("key", type=int, nargs="?", metavar="KEY")
+        parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
+        parser.add_argument("--language", default="", metavar="CODE", help="as if the recipient spoke this language")
+        parser.add_argument("--html", action="store_true", dest="is_html", help="print the HTML body only")
+        parser.add_argument("--database", metavar="ALIAS", help="the database to look at")
+        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
+
+    def handle(self, *, kind: str, key: int | None, is_html: bool, is_json: bool, **options: Any) -> None:
+        """Preview."""
+        language, using = options["language"], options["database"]
+        try:
+            if key is None:
+                found = [preview_example(kind, language=language)]
+            else:
+                found = preview_event(kind=kind, key=key, key2=options["key2"], language=language, using=using)
+        except NotifyError as error:
+            raise CommandError(str(error)) from error
+        if is_json:
+            self.stdout.write(json.dumps({"mails": [asdict(each) for each in found]}, ensure_ascii=False))
+        else:
+            self.stdout.write("\n".join(each.html if is_html else as_text(each) for each in found))
+
+
+def as_text(preview: Preview) -> str:
+    """Return a preview for a terminal."""
+    headers = "".join(f"{name}: {value}\n" for name, value in preview.headers.items())
+    to = ", ".join(preview.recipients) or "nobody"
+    return f"[{preview.source}]\nTo: {to}\nSubject: {preview.subject}\n{headers}\n{preview.text}"

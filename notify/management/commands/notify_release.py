@@ -1,0 +1,51 @@
+"""Let blocked and uncertain mails go, or end a channel's pause."""
+
+import getpass
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ...channels import resume_channel
+from ...errors import NotifyError
+from ...interventions import confirm_mails, correct_mail, release_mails
+from ...models import MailQueue
+
+
+class Command(BaseCommand):
+    """Let blocked and uncertain mails go, correct or confirm one, or end a channel's pause."""
+
+    help = "Let blocked and uncertain mails go, correct or confirm them, or end a channel's pause."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("ids", type=int, nargs="*", metavar="ID", help="mails")
+        parser.add_argument("--to", metavar="ADDRESSES", help="correct the recipients of the one mail first")
+        parser.add_argument("--subject", metavar="TEXT", help="correct the subject of the one mail first")
+        parser.add_argument(
+            "--confirm", action="store_true", dest="is_confirmed", help="take uncertain mails as sent; send nothing"
+        )
+        parser.add_argument("--channel", metavar="NAME", help="end the pause of this channel")
+        parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
+        parser.add_argument("--database", metavar="ALIAS", help="the database to work on")
+        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
+
+    def handle(self, *, ids: list[int], is_json: bool, **options: Any) -> None:
+        """Release."""
+        using, actor = options["database"], options["actor"] or getpass.getuser()
+        to, subject, done = options["to"], options["subject"], {"released": 0, "confirmed": 0, "resumed": 0}
+        if not ids and not options["channel"]:
+            raise CommandError("name some mails, or --channel")
+        if (to or subject) and len(ids) != 1:
+            raise CommandError("--to and --subject correct one mail: name that one")
+        if options["channel"]:
+            done["resumed"] = int(resume_channel(options["channel"], using=using))
+        try:
+            if to is not None or subject is not None:
+                correct_mail(ids[0], recipients=to, subject=subject, actor=actor, using=using)
+        except NotifyError as error:
+            raise CommandError(str(error)) from error
+        verb, name = (confirm_mails, "confirmed") if options["is_confirmed"] else (release_mails, "released")
+        done[name] = verb(MailQueue.objects.filter(pk__in=ids), actor=actor, using=using) if ids else 0
+        self.stdout.write(json.dumps(done) if is_json else ", ".join(f"{n} {what}" for what, n in done.items()))

@@ -1,0 +1,33 @@
+"""Try failed mails again."""
+
+import getpass
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ...interventions import retry_mails
+from ...models import MailQueue
+
+
+class Command(BaseCommand):
+    """Queue failed and partial mails again, for whoever has not got them."""
+
+    help = "Queue failed and partial mails again, for whoever has not got them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("ids", type=int, nargs="*", metavar="ID", help="mails; none of them with --all")
+        parser.add_argument("--all", action="store_true", dest="is_all", help="every failed and partial mail")
+        parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
+        parser.add_argument("--database", metavar="ALIAS", help="the database to work on")
+        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
+
+    def handle(self, *, ids: list[int], is_all: bool, actor: str, is_json: bool, **options: Any) -> None:
+        """Retry."""
+        if bool(ids) == is_all:
+            raise CommandError("name some mails, or --all")
+        mails = MailQueue.objects.all() if is_all else MailQueue.objects.filter(pk__in=ids)
+        count = retry_mails(mails, actor=actor or getpass.getuser(), using=options["database"])
+        self.stdout.write(json.dumps({"retried": count}) if is_json else f"{count} mails will be tried again.")

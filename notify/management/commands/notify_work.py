@@ -1,0 +1,55 @@
+"""Pass and delivery in a loop."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from ...reports import as_json, delivery_json
+from ...stopping import stopping_on_sigterm
+from ...working import RoundReport, work
+
+
+class Command(BaseCommand):
+    """Run a pass and a delivery again and again, for containers and services; SIGTERM ends it cleanly."""
+
+    help = "Run a pass and a delivery again and again, until SIGTERM; PostgreSQL's NOTIFY kwit wakes it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options of the contract."""
+        parser.add_argument("--every", type=float, default=60, metavar="SECONDS", help="the most between two rounds")
+        parser.add_argument("--rounds", type=int, metavar="N", help="stop after N rounds")
+        parser.add_argument("--database", metavar="ALIAS", help="the database to run on")
+        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object a round")
+
+    def handle(self, *, every: float, rounds: int | None, database: str | None, is_json: bool, **options: Any) -> None:
+        """Work until told to stop; SIGTERM lets it finish the mail or the chunk in hand."""
+
+        def tell(report: RoundReport) -> None:
+            self.stdout.write(json.dumps(round_json(report)) if is_json else round_text(report))
+            self.stdout.flush()
+
+        with stopping_on_sigterm() as is_stopping:
+            work(every_s=every, using=database, rounds_max=rounds, is_stopping=is_stopping, tell=tell)
+
+
+def round_json(report: RoundReport) -> dict[str, Any]:
+    """Return one round as an object."""
+    return {
+        "pass": as_json(report.passed) if report.passed else None,
+        "delivery": delivery_json(report.delivered) if report.delivered else None,
+        "error": report.error or None,
+    }
+
+
+def round_text(report: RoundReport) -> str:
+    """Return one round as a line."""
+    told = []
+    if report.passed:
+        mails = sum(step.mails for step in report.passed.steps)
+        told.append(f"pass {report.passed.outcome.value}, {mails} queued")
+    if report.delivered:
+        sent = report.delivered
+        told.append(f"{sent.sent} sent, {sent.retried} to retry, {sent.failed} failed, {sent.uncertain} uncertain")
+    return "; ".join([*told, *([f"error: {report.error}"] if report.error else [])])

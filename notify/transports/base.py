@@ -1,0 +1,72 @@
+"""What a way out must be able to do, and the words for what it says of each recipient; pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..models import AttemptOutcome
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One mail as it goes out: to these recipients in one transaction."""
+
+    sender: str
+    #: Who is addressed now; a retry addresses fewer than ``to`` shows.
+    recipients: tuple[str, ...]
+    to: tuple[str, ...]
+    subject: str
+    text: str
+    html: str
+    #: Message-ID, Date and the rest, as name and value.
+    headers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server said: the code, the enhanced status (RFC 3463) when there is one, and the words."""
+
+    code: int | None = None
+    enhanced: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one recipient."""
+
+    recipient: str
+    outcome: AttemptOutcome
+    reply: Reply = field(default_factory=Reply)
+    #: Whether a "not now" only means "not in this transaction": it is tried again at once and costs no attempt.
+    is_free: bool = False
+
+
+class Transport(Protocol):
+    """
+    One way out.
+
+    ``open`` and ``send`` raise ChannelDown when the trouble is not this mail's; then nothing of it was sent. Whatever
+    else ``send`` raises leaves open what was sent, and the mail is held as uncertain.
+    """
+
+    #: What attempts and the pause are recorded under; also the name of a row of ``notify_channel``.
+    name: str
+
+    def open(self) -> None:
+        """Make sure of a connection. Raises: ChannelDown."""
+
+    def pack(self, letter: Letter) -> Any:
+        """Return the letter as ``send`` wants it; nothing goes out yet. Raises: what a hostile value makes it raise."""
+
+    def send(self, letter: Letter, packed: Any, *, give_up_at: float) -> Sequence[Result]:
+        """
+        Send one letter; return what became of each recipient.
+
+        ``give_up_at`` is a moment of the monotonic clock: the body must not be handed over after it.
+
+        Raises: ChannelDown.
+        """
+
+    def close(self) -> None:
+        """Give the connection back; a connection that is already gone is no error."""

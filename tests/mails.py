@@ -1,0 +1,46 @@
+"""The smallest lawful rows of the queues."""
+
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from notify.models import Control, MailQueue
+
+#: Long past, so that a mail made by a test is due.
+PAST = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
+_numbers = count(1_000_000)
+COMMENT = {"author": "Aiko", "body": "When will it ship?", "item": "Bolt M8", "number": "PO-4711"}
+
+
+def make_mail(
+    *,
+    to: Any = ("ann@example.org",),
+    kind: str = "comment",
+    key: int | None = None,
+    using: str | None = None,
+    **fields: Any,
+) -> MailQueue:
+    """Make a queued mail with its control row; due at once."""
+    key = key or next(_numbers)
+    control = Control.objects.using(using).create(kind=kind, key=key, key2=0)
+    values = {
+        "template": "comment",
+        "subject": f"Subject {key}",
+        "recipients": list(to) if isinstance(to, tuple) else to,
+        "language": "en",
+        "payload": COMMENT,
+        "due_at": PAST,
+        "created_at": PAST,
+    }
+    mail = MailQueue.objects.using(using).create(control=control, **values | fields)
+    return MailQueue.objects.using(using).get(pk=mail.pk)
+
+
+def outcomes(mail: MailQueue) -> list[tuple[str, str, int | None]]:
+    """Return (recipient, outcome, code) of a mail's attempts, in order."""
+    return list(mail.tries.order_by("pk").values_list("recipient", "outcome", "code"))
+
+
+def state(mail: MailQueue) -> str:
+    """Return a mail's state as it is now."""
+    return MailQueue.objects.values_list("state", flat=True).get(pk=mail.pk)

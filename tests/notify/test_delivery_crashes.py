@@ -1,0 +1,221 @@
+"""Many workers on one queue, and workers that die at every point of a delivery (CASES M14)."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from notify.delivery import deliver_due
+from notify.models import Attempt, Control, MailQueue
+from tests.crashing import run_child, start_child
+from tests.mails import make_mail, outcomes, state
+from tests.racing import race, until
+from tests.smtp import STALL, Server, smtp_server
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CALL = "tests.notify.test_delivery_crashes:deliver_to"
+MAILS = 2
+
+
+def deliver_to(port: int) -> int:
+    """Deliver to a server of the parent's (runs in a child); return how many mails were sent."""
+    return deliver_due(transport=Server(port=port).transport()).sent
+
+
+def let_leases_run_out() -> None:
+    MailQueue.objects.exclude(lease_until=None).update(lease_until=timezone.now() - timedelta(seconds=1))
+
+
+def clear() -> None:
+    Attempt.objects.all().delete()
+    MailQueue.objects.all().delete()
+    Control.objects.all().delete()
+
+
+def check_end(server: Server, mails: list[MailQueue]) -> str:
+    """Let another worker finish what a dead one left; return the states, each proved by what the server has seen."""
+    let_leases_run_out()
+    deliver_due(transport=server.transport())
+    states = [state(mail) for mail in mails]
+    for mail, is_now in zip(mails, states, strict=True):
+        seen = server.recipients().count(mail.recipients[0])
+        assert is_now in ("sent", "uncertain")
+        assert seen == 1 if is_now == "sent" else seen <= 1, (mail.recipients, is_now, seen)
+    assert states.count("uncertain") <= 1
+    return " ".join(states)
+
+
+def make_two(server: Server) -> list[MailQueue]:
+    clear()
+    return [make_mail(to=(f"u{number}@example.org",)) for number in range(MAILS)]
+
+
+def points() -> list[str]:
+    """Return every moment at which a delivery of two mails can be killed, by one that is not."""
+    with smtp_server() as server:
+        mails = make_two(server)
+        ended = run_child(CALL, server.port)
+        assert ended.result == MAILS, ended.stderr
+        assert check_end(server, mails) == "sent sent"
+    # After a statement that is not a COMMIT is the same moment as before the next one.
+    commits = [f"after:{place}" for place, write in enumerate(ended.writes, 1) if write.startswith("COMMIT")]
+    return [f"before:{place}" for place in range(1, len(ended.writes) + 1)] + commits
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_m14_a_worker_killed_at_any_write_leaves_at_most_one_mail_uncertain(half):
+    ends = {}
+    for kill in points()[half::2]:
+        with smtp_server() as server:
+            mails = make_two(server)
+            assert run_child(CALL, server.port, kill=kill).killed
+            ends[kill] = check_end(server, mails)
+
+    assert set(ends.values()) == {"sent sent", "uncertain sent", "sent uncertain"}, ends
+
+
+def test_m14_a_worker_killed_while_the_server_has_the_message_leaves_that_mail_uncertain():
+    mails = [make_mail(to=(f"u{number}@example.org",)) for number in range(5)]
+    reached = threading.Event()
+    with smtp_server() as server:
+
+        def stall(number):
+            if number == 3:
+                reached.set()
+                return STALL + "-after"
+            return ""
+
+        server.on_data = stall
+        child = start_child(CALL, server.port)
+        has_reached = reached.wait(60)
+        assert child.sigkill().killed
+        assert has_reached
+        server.on_data = lambda number: ""
+
+        assert check_end(server, mails) == "sent sent uncertain sent sent"
+        assert sorted(server.recipients()) == [f"u{number}@example.org" for number in range(5)]
+    assert outcomes(mails[2]) == [("u2@example.org", "uncertain", None)]
+    assert "was not heard of again" in mails[2].tries.get().text
+
+
+def test_a_crash_in_the_second_part_of_a_long_list_leaves_only_that_part_in_doubt(settings):
+    settings.NOTIFY = {"RECIPIENTS_MAX": 2}
+    mail = make_mail(to=tuple(f"u{number}@example.org" for number in range(5)))
+    lost = {"worker": "dead", "flight": 1, "lease_until": timezone.now() - timedelta(seconds=1)}
+    MailQueue.objects.filter(pk=mail.pk).update(state="sending", message_text="text", **lost)
+    Attempt.objects.bulk_create(
+        Attempt(mail=mail, number=1, part=0, recipient=f"u{number}@example.org", outcome="sent", is_overruled=False)
+        for number in range(2)
+    )
+    with smtp_server() as server:
+        report = deliver_due(transport=server.transport())
+
+        assert (report.uncertain, state(mail)) == (1, "uncertain")
+        assert server.recipients() == ["u4@example.org"]
+    doubtful = [name for name, outcome, _ in outcomes(mail) if outcome == "uncertain"]
+    assert doubtful == ["u2@example.org", "u3@example.org"]
+
+
+def test_a_slow_worker_that_speaks_after_its_lease_says_what_became_of_the_mail():
+    mail = make_mail()
+    with smtp_server() as server:
+        first = server.transport()
+        sent = first.send
+
+        def late(letter, packed, *, give_up_at):
+            results = sent(letter, packed, give_up_at=give_up_at)
+            let_leases_run_out()
+            assert deliver_due(transport=server.transport()).uncertain == 1
+            assert state(mail) == "uncertain"
+            return results
+
+        first.send = late
+        report = deliver_due(transport=first)
+
+    assert (report.sent, state(mail), len(server.received)) == (1, "sent", 1)
+
+
+def test_eight_workers_on_one_queue_send_each_mail_once(settings):
+    settings.NOTIFY = {"CLAIM_BATCH": 5}
+    mails = [make_mail(to=(f"u{number}@example.org",)) for number in range(96)]
+    with smtp_server() as server:
+        reports = race(8, lambda number: deliver_due(transport=server.transport()))
+
+        assert sum(report.sent for report in reports) == len(mails)
+        assert sorted(server.recipients()) == sorted(mail.recipients[0] for mail in mails)
+    assert set(MailQueue.objects.values_list("state", "attempts", "worker")) == {("sent", 1, "")}
+    assert Attempt.objects.count() == len(mails)
+
+
+def test_control_workers_that_only_look_before_they_send_do_send_twice():
+    for number in range(10):
+        make_mail(to=(f"u{number}@example.org",))
+    both_have_looked = threading.Barrier(2)
+    with smtp_server() as server:
+
+        def naive(number):
+            transport, due = server.transport(), list(MailQueue.objects.filter(state="queued"))
+            both_have_looked.wait(20)
+            for mail in due:
+                deliver_blindly(transport, mail)
+                MailQueue.objects.filter(pk=mail.pk).update(state="sent")
+            transport.close()
+
+        race(2, naive)
+
+        assert len(server.recipients()) == 20
+
+
+def deliver_blindly(transport, mail):
+    from notify.transports.base import Letter
+
+    letter = Letter("a@example.org", tuple(mail.recipients), tuple(mail.recipients), "s", "text", "", ())
+    transport.send(letter, transport.pack(letter), give_up_at=float("inf"))
+
+
+def test_a_delivery_told_to_stop_finishes_the_mail_in_hand_and_frees_the_rest():
+    for number in range(5):
+        make_mail(to=(f"u{number}@example.org",))
+    with smtp_server() as server:
+        report = deliver_due(transport=server.transport(), is_stopping=lambda: len(server.received) >= 2)
+
+        assert (report.sent, len(server.received)) == (2, 2)
+    assert MailQueue.objects.filter(state="queued", worker="", lease_until=None).count() == 3
+
+
+def test_the_command_stops_cleanly_on_sigterm():
+    import signal
+
+    for number in range(3):
+        make_mail(to=(f"u{number}@example.org",))
+    reached, go_on = threading.Event(), threading.Event()
+    with smtp_server() as server:
+
+        def slow(number):
+            reached.set()
+            until(go_on.is_set)
+            return ""
+
+        server.on_mail = slow
+        child = start_child(
+            "django.core.management:call_command",
+            "notify_deliver",
+            environment=smtp_environment(server),
+        )
+        assert reached.wait(60)
+        child.process.send_signal(signal.SIGTERM)
+        go_on.set()
+        ended = child.end()
+
+    assert ended.returncode == 0, ended.stderr
+    assert len(server.received) == 1
+    assert sorted(MailQueue.objects.values_list("state", flat=True)) == ["queued", "queued", "sent"]
+
+
+def smtp_environment(server: Server) -> dict[str, str]:
+    """Return a child's environment whose mail settings lead to the server."""
+    from tests.crashing import child_environment
+
+    return child_environment() | {"EMAIL_URL": f"smtp://127.0.0.1:{server.port}"}

@@ -1,0 +1,233 @@
+"""Ways out: which one a site has, and what Django's own can and cannot say."""
+
+import smtplib
+
+import django
+import pytest
+from django.core import mail as django_mail
+from django.core.exceptions import ImproperlyConfigured
+from django.core.mail.backends.base import BaseEmailBackend
+
+from notify.conf import Conf
+from notify.delivery import deliver_due
+from notify.transports.backend import BackendTransport
+from notify.transports.base import Reply
+from notify.transports.finding import find_transport
+from notify.transports.memory import MemoryTransport
+from notify.transports.replies import is_channel_trouble, is_mailbox_gone, parse_reply, verdict
+from notify.transports.smtp import SmtpTransport
+from tests.mails import make_mail, outcomes, state
+from tests.smtp import smtp_server
+
+HAS_MAILERS = django.VERSION >= (6, 1)
+SMTP = "django.core.mail.backends.smtp.EmailBackend"
+MEMORY = "django.core.mail.backends.locmem.EmailBackend"
+
+
+def use(settings, backend, **options):
+    """Set the site's mail backend as this Django wants it."""
+    if HAS_MAILERS:
+        settings.MAILERS = {"default": {"BACKEND": backend, "OPTIONS": options}}
+        return
+    settings.EMAIL_BACKEND = backend
+    names = {"username": "EMAIL_HOST_USER", "password": "EMAIL_HOST_PASSWORD"}
+    for name, value in options.items():
+        setattr(settings, names.get(name, f"EMAIL_{name.upper()}"), value)
+
+
+def test_a_site_whose_mail_is_smtp_gets_our_own_transport_with_its_options(settings):
+    use(settings, SMTP, host="mail.example.org", port=587, username="kwit", password="pw", use_tls=True, timeout=7)
+
+    found = find_transport(Conf())
+
+    assert isinstance(found, SmtpTransport)
+    asked = found.options
+    assert (asked.host, asked.port, asked.username, asked.password) == ("mail.example.org", 587, "kwit", "pw")
+    assert (asked.use_tls, asked.use_ssl, asked.timeout) == (True, False, 7)
+
+
+def test_any_other_mail_backend_is_used_as_it_is(settings):
+    use(settings, MEMORY)
+
+    assert isinstance(find_transport(Conf()), BackendTransport)
+    assert isinstance(find_transport(Conf(TRANSPORT="smtp")), SmtpTransport) or HAS_MAILERS
+    assert isinstance(find_transport(Conf(TRANSPORT="notify.transports.memory.MemoryTransport")), MemoryTransport)
+    with pytest.raises(ImproperlyConfigured, match="TRANSPORT"):
+        find_transport(Conf(TRANSPORT="nowhere.Transport"))
+
+
+@pytest.mark.skipif(not HAS_MAILERS, reason="MAILERS came with Django 6.1")
+def test_a_site_may_name_the_entry_of_mailers(settings):
+    settings.MAILERS = {
+        "default": {"BACKEND": MEMORY},
+        "bulk": {"OPTIONS": {"host": "bulk.example.org", "use_ssl": True}},
+    }
+
+    found = find_transport(Conf(MAILER="bulk"))
+
+    assert (found.options.host, found.options.port) == ("bulk.example.org", 465)
+    with pytest.raises(ImproperlyConfigured, match="default"):
+        find_transport(Conf(MAILER="none"))
+
+
+class Backend(BaseEmailBackend):
+    """A mail backend that does what a test says."""
+
+    def __init__(self, do):
+        super().__init__()
+        self.do = do
+
+    def send_messages(self, messages):
+        return self.do(messages[0])
+
+
+def raising(error):
+    def do(message):
+        raise error
+
+    return do
+
+
+class ServiceError(Exception):
+    def __init__(self, status_code):
+        super().__init__(f"the service says {status_code}")
+        self.status_code = status_code
+
+
+REFUSED = smtplib.SMTPRecipientsRefused(
+    {"ann@example.org": (550, b"5.1.1 no"), "ben@example.org": (450, b"4.2.0 later")}
+)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("do", "is_now", "attempts"),
+    [
+        (lambda message: 1, "sent", [("ann@example.org", "sent", None), ("ben@example.org", "sent", None)]),
+        (lambda message: 0, "queued", [("ann@example.org", "deferred", None), ("ben@example.org", "deferred", None)]),
+        (raising(REFUSED), "queued", [("ann@example.org", "refused", 550), ("ben@example.org", "deferred", 450)]),
+        (raising(smtplib.SMTPDataError(554, b"5.7.1 spam")), "failed", None),
+        (raising(smtplib.SMTPServerDisconnected("gone")), "uncertain", None),
+        (raising(TimeoutError("slow")), "uncertain", None),
+        (raising(RuntimeError("own error")), "uncertain", None),
+        (raising(ServiceError(422)), "failed", None),
+        (raising(ServiceError(503)), "queued", None),
+    ],
+)
+def test_what_a_backend_says_or_raises_decides_what_became_of_the_mail(do, is_now, attempts):
+    mail, other = make_mail(to=("ann@example.org", "ben@example.org")), make_mail(to=("cy@example.org",))
+    seen = []
+
+    def once(message):
+        seen.append(message)
+        return do(message) if len(seen) == 1 else 1
+
+    deliver_due(transport=BackendTransport(lambda: Backend(once)))
+
+    assert state(mail) == is_now
+    assert state(other) == "sent"
+    if attempts is not None:
+        assert outcomes(mail) == attempts
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "error",
+    [
+        smtplib.SMTPSenderRefused(550, b"5.7.1 not you", "me"),
+        smtplib.SMTPDataError(421, b"4.7.0 closing"),
+        ServiceError(429),
+        ServiceError(401),
+    ],
+)
+def test_trouble_of_the_whole_backend_pauses_it_and_costs_no_attempt(error):
+    mails = [make_mail(), make_mail()]
+
+    report = deliver_due(transport=BackendTransport(lambda: Backend(raising(error))))
+
+    assert report.error
+    assert report.paused_until
+    assert [(state(mail), outcomes(mail)) for mail in mails] == [("queued", []), ("queued", [])]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_backend_that_reports_each_recipient_is_listened_to():
+    class Status:
+        message_id = "m1"
+
+        def __init__(self, status):
+            self.status = status
+
+    def do(message):
+        class Known:
+            recipients = {"ann@example.org": Status("rejected"), "ben@example.org": Status("queued")}
+
+        message.anymail_status = Known()
+        return 1
+
+    mail = make_mail(to=("ann@example.org", "ben@example.org"))
+
+    deliver_due(transport=BackendTransport(lambda: Backend(do)))
+
+    assert state(mail) == "partial"
+    assert outcomes(mail) == [("ann@example.org", "refused", None), ("ben@example.org", "sent", None)]
+    assert mail.tries.get(outcome="sent").text == "queued, message m1"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_mail_through_djangos_backend_is_the_same_mail():
+    make_mail(to=("ann@ŻÓŁW.example",), subject="A\r\nBcc: x@example.org", key=5)
+
+    assert deliver_due().sent == 1
+
+    [message] = django_mail.outbox
+    assert message.to == ["ann@xn--w-uga1v8h.example"]
+    assert message.subject == "A Bcc: x@example.org"
+    assert message.extra_headers["Message-ID"] == "<kwit.comment.5.0.0@localhost>"
+    assert message.alternatives[0][1] == "text/html"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_our_smtp_is_what_an_smtp_site_sends_with(settings):
+    make_mail()
+    with smtp_server() as server:
+        use(settings, SMTP, host="127.0.0.1", port=server.port)
+
+        assert deliver_due().sent == 1
+        assert len(server.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "is_channel", "outcome"),
+    [
+        (250, "2.0.0 fine", False, "sent"),
+        (421, "too many connections", True, "deferred"),
+        (450, "4.7.1 quota exceeded", True, "deferred"),
+        (450, "4.7.1 Greylisted, please try again", False, "deferred"),
+        (451, "4.7.1 greylisting rate limit", False, "deferred"),
+        (452, "4.2.2 mailbox over quota", False, "deferred"),
+        (452, "the user is over quota", False, "deferred"),
+        (452, "4.3.1 insufficient system storage", True, "deferred"),
+        (452, "4.5.3 too many recipients", False, "deferred"),
+        (451, "4.7.0 hourly limit reached", True, "deferred"),
+        (454, "4.7.0 TLS not available", True, "deferred"),
+        (550, "5.1.1 quota of patience", False, "refused"),
+        (503, "5.5.1 bad sequence", False, "deferred"),
+        (535, "5.7.8 authentication failed", True, "refused"),
+        (554, "5.7.1 spam", False, "refused"),
+    ],
+)
+def test_a_reply_means_this_recipient_the_channel_or_neither(code, text, is_channel, outcome):
+    reply = parse_reply(code, text.encode())
+
+    assert is_channel_trouble(reply) is is_channel
+    assert verdict(reply) == outcome
+
+
+def test_a_reply_is_taken_apart_and_made_safe_to_store():
+    assert parse_reply(550, b"5.1.1 no\r\nsuch \x00user\xff") == Reply(550, "5.1.1", "no such user\ufffd")
+    assert parse_reply(550, b"2.0.0 nonsense") == Reply(550, "", "2.0.0 nonsense")
+    assert len(parse_reply(550, b"x" * 10_000).text) == 2000
+    assert is_mailbox_gone(Reply(550, "5.1.1"))
+    assert is_mailbox_gone(Reply(550, ""))
+    assert not is_mailbox_gone(Reply(550, "5.7.1"))
