@@ -60,6 +60,7 @@ ORDER = {
         "handover",
         "interventions",
         "todos",
+        "adoption",
         "stopping",
         "working",
         "conditions",

@@ -130,3 +130,9 @@ UPDATE due SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at);
 SELECT id FROM @claimed ORDER BY due_at, id;
 
+-- try_begin_mail
+UPDATE notify_mail_queue SET state = %s, flight = %s WHERE id = %s AND worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL
+
+-- try_settle_mail
+UPDATE notify_mail_queue SET worker = %s, lease_until = %s, flight = %s, state = %s WHERE id = %s AND worker = %s AND state IN ('queued', 'sending', 'uncertain')
+
