@@ -7,7 +7,7 @@ from notify.errors import UnknownMail, WrongAddress
 from notify.interventions import confirm_mails, correct_mail, hold_mails, release_mails, retry_mails
 from notify.models import Control, MailQueue, Suppression, TaskQueue
 from notify.suppressions import suppress, unsuppress
-from notify.todos import assign_task, complete_task, reopen_task
+from notify.todos import assign_task, complete_task, complete_tasks, reopen_task
 from notify.transports.memory import MemoryTransport
 from tests.factories import NOW
 from tests.mails import make_mail, outcomes, state
@@ -172,3 +172,13 @@ def test_a_task_is_reopened_and_given_to_somebody_else():
     assert [row.pk for row in TaskQueue.objects.overdue(NOW.replace(year=2027))] == [task.pk]
     with pytest.raises(UnknownMail):
         complete_task(task.pk + 1, by="ann")
+
+
+def test_tasks_are_done_together_but_for_those_that_somebody_had_done():
+    control = Control.objects.create(kind="rejected", key=1)
+    mine, others = (TaskQueue.objects.create(control=control, title="T") for _ in range(2))
+    complete_task(others.pk, by="piotr")
+
+    assert complete_tasks([mine.pk, others.pk], by="olga") == 1
+
+    assert list(TaskQueue.objects.order_by("pk").values_list("done_by", flat=True)) == ["olga", "piotr"]
