@@ -11,6 +11,7 @@ from desk.parts import NONE, Cell, Fact, Row, Section, Table
 
 from ..addresses import parse_recipients
 from ..models import Attempt, Channel, HeldFor, MailQueue, MailState, Suppression
+from .figures import CHANNELS_MAX
 from .words import ATTEMPTS, PAUSED, STATES, addressees, line_of
 
 #: Attempts shown on a mail's page, the newest; a hundred recipients and twelve attempts make more.
@@ -49,7 +50,7 @@ def look_around(mail: MailQueue, *, now: datetime) -> Around:
         has_more=len(attempts) > ATTEMPTS_SHOWN,
         followers=list(MailQueue.objects.filter(digest_of=mail).order_by("pk")[:DIGEST_SHOWN]),
         suppressed=sorted(Suppression.objects.among(parse_recipients(mail.recipients).good)),
-        pauses=list(Channel.objects.filter(paused_until__gt=now).order_by("name")),
+        pauses=list(Channel.objects.filter(paused_until__gt=now).order_by("name")[:CHANNELS_MAX]),
     )
 
 

@@ -26,6 +26,8 @@ LOG_ROWS_MAX = 50_000
 COUNT_MAX = 1000
 #: Passes looked at to see how many were skipped in a row.
 LATEST_MAX = 200
+#: Paused channels shown; a site has one or two.
+CHANNELS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def depths() -> Depths:
     mails = {state.value: bounded(MailQueue.objects.filter(state=state)) for state in counted}
     queued = MailQueue.objects.filter(state=MailState.QUEUED)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
-    pauses = list(Channel.objects.filter(paused_until__gt=Now()).order_by("name"))
+    pauses = list(Channel.objects.filter(paused_until__gt=Now()).order_by("name")[:CHANNELS_MAX])
     return Depths(mails, bounded(TaskQueue.objects.open()), oldest, pauses)
 
 

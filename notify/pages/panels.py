@@ -197,7 +197,8 @@ def build_queues(request: HttpRequest, window: Window) -> Built:
     if found.oldest is not None:
         link = url("mailqueue", "change", found.oldest.pk)
         tiles.append(Tile(_("oldest queued, due since"), age(found.oldest.due_at, now=window.now), link))
-    tiles.append(Tile(_("open tasks"), many(found.tasks), url("taskqueue", open=1)))
+    link = url("taskqueue", open=1) if request.user.has_perm("notify.view_taskqueue") else ""
+    tiles.append(Tile(_("open tasks"), many(found.tasks), link))
     link = url("channel") if request.user.has_perm("notify.view_channel") else ""
     for channel in found.pauses:
         tiles.append(Tile(_("channel %s, until") % channel.name, moment_of(channel.paused_until), link, badge=PAUSED))

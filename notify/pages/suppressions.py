@@ -127,7 +127,7 @@ class SuppressionAdmin(WindowAdmin):
             doing.note = f"reason={reason}"
             doing.done = int(suppress(address, reason=reason, using=router.db_for_write(Suppression)))
         if doing.done:
-            messages.success(request, _("%s gets no more mail.") % address)
+            messages.success(request, _("No more mail goes to %s.") % address)
         else:
-            messages.warning(request, _("%s was on the list already.") % address)
+            messages.warning(request, _("It was on the list already: %s") % address)
         return redirect(self.url("changelist"))

@@ -1,5 +1,7 @@
 """What a person may do with mails and tasks, and what it leaves alone."""
 
+import threading
+
 import pytest
 
 from notify.delivery import deliver_due
@@ -182,3 +184,16 @@ def test_tasks_are_done_together_but_for_those_that_somebody_had_done():
     assert complete_tasks([mine.pk, others.pk], by="olga") == 1
 
     assert list(TaskQueue.objects.order_by("pk").values_list("done_by", flat=True)) == ["olga", "piotr"]
+
+
+def test_whoever_looks_first_and_writes_afterwards_believes_to_have_won():
+    """The positive control of the race for a task: everybody looks at the same moment."""
+    task = TaskQueue.objects.create(control=Control.objects.create(kind="rejected", key=1), title="T")
+    everybody_looked = threading.Barrier(4)
+
+    def naive(number):
+        is_open = TaskQueue.objects.get(pk=task.pk).done_at is None
+        everybody_looked.wait(20)
+        return TaskQueue.objects.filter(pk=task.pk).update(done_at=NOW, done_by=str(number)) if is_open else 0
+
+    assert race(4, naive) == [1, 1, 1, 1]
