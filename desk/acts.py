@@ -40,6 +40,8 @@ class Act:
     #: The rows on which it can be done; the verb asks again when it writes.
     eligible: Callable[[QuerySet[Any]], QuerySet[Any]]
     form: type[forms.Form] | None = None
+    #: What the form begins with, from the first of the rows.
+    initial: Callable[[Any], dict[str, Any]] | None = None
     #: Whether it is offered on a row's own page only.
     is_single: bool = False
 

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.contrib.auth import get_permission_codename
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import router, transaction
-from django.db.models import Model, QuerySet
+from django.db.models import Exists, Model, OuterRef, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -41,6 +43,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     numbers: ClassVar[frozenset[int]] = frozenset()
     intro: ClassVar[Text] = ""
     nothing: ClassVar[Text] = ""
+    #: What the record of an action calls the selected rows by; a key says nothing of a row that is gone.
+    named_by = "pk"
     actions = None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -98,6 +102,12 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         address = reverse(name, args=args, current_app=self.admin_site.name)
         return f"{address}?{urlencode(query)}" if query else address
 
+    def way(self, request: HttpRequest, model: type[Model], page: str, *args: Any, **query: Any) -> str:
+        """Return an address of another model's admin, empty when this user may not see it."""
+        name = get_permission_codename("view", model._meta)
+        is_allowed = request.user.has_perm(f"{model._meta.app_label}.{name}")
+        return self.url_of(model, page, *args, **query) if is_allowed else ""
+
     def context(self, request: HttpRequest, **more: Any) -> dict[str, Any]:
         """Return what every page needs."""
         return {**self.admin_site.each_context(request), "opts": self.opts, "list_url": self.url("changelist"), **more}
@@ -145,7 +155,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         row = self.found(request, unquote(object_id))
-        offered = [act for act in self.acts_for(request) if self.is_eligible(act, row)]
+        offered = self.eligible_acts(self.acts_for(request), row)
         page = self.detail(request, row)
         return TemplateResponse(
             request,
@@ -171,9 +181,12 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the actions a user is allowed."""
         return [act for act in self.acts if request.user.has_perm(act.permission)]
 
-    def is_eligible(self, act: Act, row: Model) -> bool:
-        """Whether an action can be done to a row."""
-        return act.eligible(self.model._default_manager.filter(pk=row.pk)).exists()
+    def eligible_acts(self, acts: Sequence[Act], row: Model) -> list[Act]:
+        """Return which of these actions can be done to a row; one query."""
+        rows = self.model._default_manager.all()
+        asked = {f"may_{act.name}": Exists(act.eligible(rows.filter(pk=OuterRef("pk")))) for act in acts}
+        found = rows.filter(pk=row.pk).annotate(**asked).values(*asked).first() if asked else None
+        return [act for act in acts if found and found[f"may_{act.name}"]]
 
     def act_view(self, request: HttpRequest, name: str) -> HttpResponse:
         """Ask for confirmation of an action, or do it when confirmed."""
@@ -192,7 +205,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         top = self.top(request)
         rows = act.eligible(self.asked_rows(request, is_matching=is_matching, pks=pks)).filter(pk__lte=top)
         keys = list(rows.order_by("pk").values_list("pk", flat=True)[: ACT_ROWS_MAX + 1])
-        form = act.form(request.POST if "confirmed" in request.POST else None) if act.form else None
+        form = self.form_for(request, act, keys)
         if "confirmed" not in request.POST or (form is not None and not form.is_valid()):
             return self.confirm(request, act, keys, top=top, form=form, is_matching=is_matching)
         done = perform(
@@ -210,6 +223,13 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             text = ngettext("%d row had changed meanwhile.", "%d rows had changed meanwhile.", missed)
             messages.warning(request, text % missed)
         return redirect(self.back(request))
+
+    def form_for(self, request: HttpRequest, act: Act, keys: Sequence[int]) -> forms.Form | None:
+        """Return an action's form: as it was sent, or as the first of the rows is now."""
+        if act.form is None or "confirmed" in request.POST:
+            return act.form(request.POST) if act.form else None
+        row = self.get_queryset(request).filter(pk__in=keys[:1]).first() if act.initial else None
+        return act.form(initial=act.initial(row) if act.initial and row else None)
 
     def posted_keys(self, request: HttpRequest) -> list[int]:
         """Return the selected keys, at most a page of them. Raises: BadRequest."""
@@ -239,12 +259,16 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return what the action's row says about which rows."""
         if is_matching:
             return "?" + urlencode(read(self.filters, request.GET).texts)
-        return ", ".join(map(str, pks))
+        if self.named_by == "pk":
+            return ", ".join(map(str, pks))
+        rows = self.get_queryset(request).filter(pk__in=pks).order_by("pk")
+        return ", ".join(map(str, rows.values_list(self.named_by, flat=True)))
 
     def back(self, request: HttpRequest) -> str:
         """Return where an action leads: to the row's own page when it came from there, else to the list."""
         keys = self.posted_keys(request)
-        if request.POST.get("from") == "detail" and len(keys) == 1:
+        is_from_detail = request.POST.get("from") == "detail" and len(keys) == 1
+        if is_from_detail and self.get_queryset(request).filter(pk=keys[0]).exists():
             return self.url("change", keys[0])
         return self.url("changelist", **read(self.filters, request.GET).texts)
 

@@ -109,12 +109,17 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One part of a detail page: facts, a table, a text kept as it is, or several."""
+    """One part of a detail page: facts, a table, a text kept as it is, sentences, a framed document, or several."""
 
     title: Text = ""
     facts: Sequence[Fact] = ()
     table: Table | None = None
     text: str = ""
+    #: Sentences, and their language when it is not the page's.
+    lines: Sequence[Text] = ()
+    lang: str = ""
+    #: The address of a document shown in a sandboxed frame; see ``desk.frames``.
+    frame: str = ""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class MailQueue(models.Model):
         db_table = "notify_mail_queue"
         verbose_name = _("mail")
         verbose_name_plural = _("mail queue")
-        permissions = [("retry_mail", "Can hold, release and correct mails")]
+        permissions = [("retry_mail", "Can hold, release, retry, confirm and correct mails")]
         constraints = [
             models.CheckConstraint(condition=Q(state__in=MailState.values), name="ck_notify_mail_queue_state"),
             models.CheckConstraint(
@@ -200,7 +200,7 @@ class TaskQueue(models.Model):
         db_table = "notify_task_queue"
         verbose_name = _("task")
         verbose_name_plural = _("task queue")
-        permissions = [("finish_task", "Can mark tasks as done")]
+        permissions = [("finish_task", "Can assign tasks and mark them as done")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(done_at__isnull=True) | ~Q(done_by=""), name="ck_notify_task_queue_done_by"
@@ -256,7 +256,7 @@ class Attempt(models.Model):
 
     class Meta:
         db_table = "notify_attempt"
-        verbose_name = "delivery attempt"
+        verbose_name = _("delivery attempt")
         constraints = [
             models.CheckConstraint(condition=Q(outcome__in=AttemptOutcome.values), name="ck_notify_attempt_outcome")
         ]
@@ -278,6 +278,9 @@ class Channel(models.Model):
 
     class Meta:
         db_table = "notify_channel"
+        verbose_name = _("channel")
+        verbose_name_plural = _("channels")
+        permissions = [("resume_channel", "Can end a channel's pause")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(paused_until__isnull=True) | Q(paused_at__isnull=False), name="ck_notify_channel_paused"
@@ -299,8 +302,8 @@ class Suppression(models.Model):
 
     class Meta:
         db_table = "notify_suppression"
-        verbose_name = "suppressed address"
-        verbose_name_plural = "suppressed addresses"
+        verbose_name = _("suppressed address")
+        verbose_name_plural = _("suppression list")
         constraints = [
             models.CheckConstraint(condition=Q(address=Lower("address")), name="ck_notify_suppression_lower")
         ]

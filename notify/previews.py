@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.db import connections, router
 
 from .backends import room_for
-from .bodies import render_body
+from .bodies import Body, render_body
 from .conf import conf
 from .errors import UnknownMail
 from .explain import Inquiry, events_of
@@ -40,6 +40,8 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
     mail = rows.get(pk=mail.digest_of_id or mail.pk)
     others = list(rows.filter(digest_of=mail.pk).order_by("pk"))
     subject, body = render_together(mail, others) if others else ("", render_mail(mail))
+    if mail.message_text:
+        body = Body(mail.message_text, mail.message_html)  # of a digest, too: what was sent, whatever its templates say
     to = recipients_of(mail, settings).good
     letter = make_letter(
         mail,
@@ -90,7 +92,7 @@ def preview_event(
 def preview_example(kind: str, *, language: str = "") -> Preview:
     """Return the mail of a step's own example. Raises: UnknownStep; whatever a template raises."""
     [step] = steps_of([kind])
-    event = Event(kind, 0, 0, None, "somebody@example.org", supported_language(language or None), "", step.example)
+    event = Event(kind, 0, 0, "somebody@example.org", supported_language(language or None), "", step.example)
     return preview_candidate(step, event, language)
 
 

@@ -49,18 +49,6 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
         """Return the mails of one event."""
         return self.filter(control__kind=kind, control__key=key, control__key2=key2)
 
-    def holdable(self) -> MailQueueQuerySet:
-        """Return the mails that can still be held back: they wait, and nobody is sending them."""
-        return self.filter(state="queued")
-
-    def correctable(self) -> MailQueueQuerySet:
-        """Return the blocked mails that lack nothing but an address."""
-        return self.filter(state="blocked").exclude(subject="")
-
-    def releasable(self) -> MailQueueQuerySet:
-        """Return the blocked mails that could be sent as they are: somebody held them back."""
-        return self.correctable().exclude(recipients=[])
-
     def due(self, now: datetime) -> MailQueueQuerySet:
         """Return the mails that could be claimed now, the longest due first."""
         unclaimed = models.Q(lease_until__isnull=True) | models.Q(lease_until__lt=now)

@@ -107,19 +107,18 @@ FROM OPENJSON(%s) WITH (
     language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON
 ) AS r;
 """
-# READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it.
+# READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it. The hints only save waiting; what
+# decides between two workers is the condition that the UPDATE repeats.
 CLAIM_MAILS = """
 SET NOCOUNT ON;
 DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
-WITH due AS (
-    SELECT TOP (%s) id, due_at, worker, lease_until
-    FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL
-      AND (lease_until IS NULL OR lease_until < %s)
+UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
+WHERE id IN (
+    SELECT TOP (%s) id FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL AND (lease_until IS NULL OR lease_until < %s)
     ORDER BY due_at, id
-)
-UPDATE due SET worker = %s, lease_until = %s
-OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at);
+) AND state = N'queued' AND (lease_until IS NULL OR lease_until < %s);
 SELECT id FROM @claimed ORDER BY due_at, id;
 """
 
@@ -322,7 +321,7 @@ def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[
 def claim_mails(
     connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
 ) -> list[int]:
-    return [pk for (pk,) in fetch(connection, CLAIM_MAILS, [limit, now, now, worker, lease_until])]
+    return [pk for (pk,) in fetch(connection, CLAIM_MAILS, [worker, lease_until, limit, now, now, now])]
 
 
 def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from desk.admins import WindowAdmin
 from desk.filters import Asked, Choice, Number, equals
-from desk.parts import NONE, Cell, Detail, Fact, Row, Section, Table
+from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Table
 
 from ..models import Control, MailQueue, RunLog, TaskQueue
-from .words import STATES, kinds
+from .explaining import explain_page, explain_url
+from .words import STATES, addressees, kinds
 
 #: Messages shown on an event's page; a kind makes one mail and one task.
 MESSAGES_MAX = 20
@@ -58,6 +60,20 @@ class ControlAdmin(WindowAdmin):
             return ("kind", "key", "key2")
         return ("-key", "-key2") if "kind" in asked.values else ("-pk",)
 
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page that explains an event."""
+        view = self.admin_site.admin_view(self.explain_view)
+        return [path("explain/", view, name=self.url_name("explain")), *super().get_urls()]
+
+    def links(self, request: HttpRequest) -> Sequence[Link]:
+        """Return the way to the explanations."""
+        url = explain_url(self, request)
+        return [Link(_("Why was, or was not, somebody notified?"), url)] if url else []
+
+    def explain_view(self, request: HttpRequest) -> HttpResponse:
+        """Tell why an event was or was not notified."""
+        return explain_page(self, request)
+
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return one line per event."""
         return [Row(cells=self.cells(row), key=str(row.pk), name=str(row)) for row in found]
@@ -79,35 +95,37 @@ class ControlAdmin(WindowAdmin):
         mails = list(MailQueue.objects.filter(control=row).order_by("pk")[:MESSAGES_MAX])
         tasks = list(TaskQueue.objects.filter(control=row).order_by("pk")[:MESSAGES_MAX])
         facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head[1:], self.cells(row)[1:], strict=True)]
-        facts += self.pass_facts([*mails, *tasks])
+        facts += self.pass_facts(request, [*mails, *tasks])
         sections = [Section(facts=facts)]
         if mails:
-            sections.append(Section(title=_("Mails"), table=self.mail_table(mails)))
+            sections.append(Section(title=_("Mails"), table=self.mail_table(request, mails)))
         if tasks:
-            sections.append(Section(title=_("Tasks"), table=self.task_table(tasks)))
+            sections.append(Section(title=_("Tasks"), table=self.task_table(request, tasks)))
         if not mails and not tasks:
             text = _("No message was prepared: the event was marked by a baseline, or by plain SQL.")
             sections.append(Section(title=_("Messages"), text=text))
-        return Detail(title=str(row), sections=sections)
+        url = explain_url(self, request, kind=row.kind, key=row.key, key2=row.key2)
+        links = [Link(_("Explain"), url)] if url else []
+        return Detail(title=str(row), sections=sections, links=links)
 
-    def pass_facts(self, messages: Sequence[MailQueue | TaskQueue]) -> list[Fact]:
+    def pass_facts(self, request: HttpRequest, messages: Sequence[MailQueue | TaskQueue]) -> list[Fact]:
         """Return the way to the pass that prepared the messages."""
         pass_id = next((message.pass_id for message in messages if message.pass_id), None)
         if pass_id is None:
             return []
-        url = self.url_of(RunLog, "pass", pass_id)
+        url = self.way(request, RunLog, "pass", pass_id)
         return [Fact(name=_("prepared by pass"), cell=Cell(text=pass_id, is_code=True, url=url))]
 
-    def mail_table(self, mails: Sequence[MailQueue]) -> Table:
+    def mail_table(self, request: HttpRequest, mails: Sequence[MailQueue]) -> Table:
         """Return an event's mails."""
         head = [_("mail"), _("state"), _("subject"), _("recipients"), _("problem"), _("due")]
         rows = [
             Row(
                 cells=[
-                    Cell(text=mail.pk, url=self.url_of(MailQueue, "change", mail.pk)),
+                    Cell(text=mail.pk, url=self.way(request, MailQueue, "change", mail.pk)),
                     Cell(badge=STATES[mail.state]),
                     Cell(text=mail.subject),
-                    Cell(text=", ".join(mail.recipients)),
+                    Cell(text=addressees(mail.recipients)),
                     Cell(text=mail.problem),
                     Cell(at=mail.due_at),
                 ]
@@ -116,13 +134,13 @@ class ControlAdmin(WindowAdmin):
         ]
         return Table(head=head, rows=rows)
 
-    def task_table(self, tasks: Sequence[TaskQueue]) -> Table:
+    def task_table(self, request: HttpRequest, tasks: Sequence[TaskQueue]) -> Table:
         """Return an event's tasks."""
         head = [_("task"), _("title"), _("assignee"), _("done"), _("by")]
         rows = [
             Row(
                 cells=[
-                    Cell(text=task.pk, url=self.url_of(TaskQueue, "change", task.pk)),
+                    Cell(text=task.pk, url=self.way(request, TaskQueue, "change", task.pk)),
                     Cell(text=task.title),
                     Cell(text=task.assignee),
                     Cell(at=task.done_at) if task.done_at else Cell(text=NONE),

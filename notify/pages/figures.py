@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
+from django.db.models.functions import Now
 
 from desk.windows import Window
 
 from ..conf import conf
-from ..models import MailQueue, MailState, Outcome, RunLog, TaskQueue
+from ..models import Attempt, AttemptOutcome, Channel, MailQueue, MailState, Outcome, RunLog, TaskQueue
 
 #: Run-log rows read for one page: a pass a minute with four steps fills seven days of it, read within a tenth second.
 LOG_ROWS_MAX = 50_000
@@ -25,6 +26,8 @@ LOG_ROWS_MAX = 50_000
 COUNT_MAX = 1000
 #: Passes looked at to see how many were skipped in a row.
 LATEST_MAX = 200
+#: Paused channels shown; a site has one or two.
+CHANNELS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Depths:
     mails: dict[str, int]
     tasks: int
     oldest: MailQueue | None
+    pauses: Sequence[Channel]
 
 
 def sums_of(window: Window) -> Sums:
@@ -139,12 +143,29 @@ def full_looks(now: datetime | None) -> dict[str, datetime]:
 
 
 def depths() -> Depths:
-    """Count what waits, fails or is in doubt, each up to a bound; seven queries."""
+    """Count what waits, fails or is in doubt, each up to a bound, and see which channel pauses; eight queries."""
     counted = (MailState.QUEUED, MailState.SENDING, MailState.BLOCKED, MailState.FAILED, MailState.UNCERTAIN)
     mails = {state.value: bounded(MailQueue.objects.filter(state=state)) for state in counted}
     queued = MailQueue.objects.filter(state=MailState.QUEUED)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
-    return Depths(mails, bounded(TaskQueue.objects.open()), oldest)
+    pauses = list(Channel.objects.filter(paused_until__gt=Now()).order_by("name")[:CHANNELS_MAX])
+    return Depths(mails, bounded(TaskQueue.objects.open()), oldest, pauses)
+
+
+def sent_since(since: datetime) -> tuple[dict[str, int], datetime | None]:
+    """
+    Return how many mails of each kind somebody got since then, and where counting began when that is later.
+
+    Three queries: attempts by their time, the mails that they were for, and those that travelled with these as digests.
+    """
+    sent = Attempt.objects.filter(at__gte=since, outcome=AttemptOutcome.SENT).order_by("-at")
+    cut_at = sent.values_list("at", flat=True)[LOG_ROWS_MAX : LOG_ROWS_MAX + 1].first()
+    counted: dict[str, int] = defaultdict(int)
+    for place in ("pk__in", "digest_of__in"):
+        mails = MailQueue.objects.filter(**{place: sent.values("mail")[:LOG_ROWS_MAX]})
+        for kind, number in mails.order_by().values_list("control__kind").annotate(n=Count("pk")):
+            counted[kind] += number
+    return dict(counted), cut_at
 
 
 def bounded(rows: QuerySet[MailQueue] | QuerySet[TaskQueue]) -> int:

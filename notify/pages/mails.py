@@ -1,28 +1,31 @@
-"""The mail queue: what waits, for how long, what is blocked and why; hold, release, correct."""
+"""The mail queue: what waits, for how long, what is blocked and why, what the server said, what was sent."""
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseNotFound
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.acts import Act
 from desk.admins import WindowAdmin
 from desk.filters import Asked, Choice, Id, equals
-from desk.parts import NONE, Cell, Detail, Fact, Row, Section, Text
+from desk.frames import framed
+from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Text
 
-from ..errors import WrongAddress
 from ..models import Control, MailQueue, MailState, RunLog
-from ..queues import correct_mails, good_addresses, hold_mails, release_mails
-from .words import STATES, age, line_of
+from ..previews import Preview, preview_mail
+from .attempts import look_around, sections_of
+from .deciding import MAIL_ACTS
+from .words import STATES, addressees, age, line_of
 
-PERMISSION = "notify.retry_mail"
 #: States in which a mail is over: these lists begin with the newest, all others with the one that waits longest.
 OVER = frozenset({MailState.SENT, MailState.PARTIAL})
 
@@ -32,32 +35,9 @@ def states() -> Iterable[tuple[str, Text]]:
     return [(name, badge.word) for name, badge in STATES.items()]
 
 
-class HoldForm(forms.Form):
-    """Why."""
-
-    reason = forms.CharField(label=gettext_lazy("Reason"), required=False, max_length=200)
-
-
-class CorrectForm(forms.Form):
-    """The right addresses."""
-
-    recipients = forms.CharField(
-        label=gettext_lazy("Recipients"), max_length=2000, help_text=gettext_lazy("Several are separated by commas.")
-    )
-
-    def clean_recipients(self) -> str:
-        """Refuse what is nobody's address, naming it."""
-        text: str = self.cleaned_data["recipients"]
-        try:
-            good_addresses(text)
-        except WrongAddress as error:
-            raise forms.ValidationError(_("Not an address: %s") % error) from error
-        return text
-
-
 @admin.register(MailQueue)
 class MailQueueAdmin(WindowAdmin):
-    """What is to be sent, and what is blocked and why."""
+    """What is to be sent, what was, and what is blocked and why."""
 
     intro = gettext_lazy("Waiting mails stand first that wait longest; sent ones newest first.")
     head = (
@@ -74,42 +54,21 @@ class MailQueueAdmin(WindowAdmin):
         Choice("state", gettext_lazy("State"), equals("state"), choices=states),
         Id("pass", gettext_lazy("Pass"), equals("pass_id")),
     )
-    acts = (
-        Act(
-            name="release",
-            label=gettext_lazy("Release"),
-            explains=gettext_lazy(
-                "Held mails go back into the queue and are sent by the next delivery. A mail without an address or a "
-                "subject stays blocked."
-            ),
-            permission=PERMISSION,
-            verb=release_mails,
-            eligible=lambda rows: rows.filter(pk__in=MailQueue.objects.releasable().values("pk")),
-        ),
-        Act(
-            name="hold",
-            label=gettext_lazy("Hold"),
-            explains=gettext_lazy("Waiting mails are not sent until somebody releases them."),
-            permission=PERMISSION,
-            verb=hold_mails,
-            eligible=lambda rows: rows.filter(state=MailState.QUEUED),
-            form=HoldForm,
-        ),
-        Act(
-            name="correct",
-            label=gettext_lazy("Correct the address"),
-            explains=gettext_lazy("The mail gets these recipients, goes back into the queue and is sent."),
-            permission=PERMISSION,
-            verb=correct_mails,
-            eligible=lambda rows: rows.filter(state=MailState.BLOCKED).exclude(subject=""),
-            form=CorrectForm,
-            is_single=True,
-        ),
-    )
+    acts = MAIL_ACTS
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Join the event."""
-        return super().get_queryset(request).select_related("control")
+        """Join the event, and the mail in whose digest one travels."""
+        return super().get_queryset(request).select_related("control", "digest_of")
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the preview and the document in its frame."""
+        preview = self.admin_site.admin_view(self.preview_view)
+        frame = self.admin_site.admin_view(self.frame_view)
+        return [
+            path("<int:pk>/preview/", preview, name=self.url_name("preview")),
+            path("<int:pk>/html/", frame, name=self.url_name("html")),
+            *super().get_urls(),
+        ]
 
     def order_for(self, asked: Asked) -> Sequence[str]:
         """Return the order of the index that serves the filter."""
@@ -119,38 +78,93 @@ class MailQueueAdmin(WindowAdmin):
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return one line per mail."""
-        return [Row(cells=self.cells(mail), key=str(mail.pk), name=f"{mail.pk} {mail.control}") for mail in found]
+        return [
+            Row(cells=self.cells(request, mail), key=str(mail.pk), name=f"{mail.pk} {mail.control}") for mail in found
+        ]
 
-    def cells(self, mail: MailQueue) -> list[Cell]:
+    def cells(self, request: HttpRequest, mail: MailQueue) -> list[Cell]:
         """Return a mail's cells."""
         return [
             Cell(text=mail.pk, url=self.url("change", mail.pk)),
-            Cell(text=mail.control, url=self.url_of(Control, "change", mail.control_id)),
+            Cell(text=mail.control, url=self.way(request, Control, "change", mail.control_id)),
             Cell(badge=STATES[mail.state]),
             Cell(at=mail.due_at),
             Cell(text=age(mail.due_at, now=timezone.now())),
             Cell(text=line_of(mail.subject)),
-            Cell(text=line_of(", ".join(mail.recipients))),
+            Cell(text=line_of(addressees(mail.recipients))),
             Cell(text=line_of(mail.problem)),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
-        """Return a mail in full."""
-        facts = [
-            Fact(name=_("event"), cell=Cell(text=row.control, url=self.url_of(Control, "change", row.control_id))),
-            Fact(name=_("subject"), cell=Cell(text=row.subject)),
-            Fact(name=_("recipients"), cell=Cell(text=", ".join(row.recipients) or NONE)),
-            Fact(name=_("language"), cell=Cell(text=row.language)),
-            Fact(name=_("prepared"), cell=Cell(at=row.created_at)),
-            Fact(name=_("due"), cell=Cell(at=row.due_at)),
-            Fact(name=_("attempts"), cell=Cell(text=row.attempts)),
-        ]
-        if row.pass_id:
-            url = self.url_of(RunLog, "pass", row.pass_id)
-            facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=row.pass_id, is_code=True, url=url)))
-        sections = [Section(facts=facts)]
+        """Return a mail in full: what is wrong, what it is, what became of it, what was sent."""
+        now, way = timezone.now(), partial(self.way, request)
+        sections = [Section(facts=self.facts(request, row))]
         if row.problem:
             sections.insert(0, Section(title=_("What is wrong"), text=row.problem))
+        around = look_around(row, now=now)
+        sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
         values = json.dumps(row.payload, ensure_ascii=False, indent=2)
         sections.append(Section(title=_("Values for its body"), text=values))
-        return Detail(title=_("Mail %d") % row.pk, badge=STATES[row.state], sections=sections)
+        links = [Link(_("Preview"), self.url("preview", row.pk))]
+        if url := way(Control, "explain", kind=row.control.kind, key=row.control.key, key2=row.control.key2):
+            links.append(Link(_("Explain"), url))
+        return Detail(title=_("Mail %d") % row.pk, badge=STATES[row.state], sections=sections, links=links)
+
+    def facts(self, request: HttpRequest, mail: MailQueue) -> list[Fact]:
+        """Return what was prepared."""
+        facts = [
+            Fact(
+                name=_("event"),
+                cell=Cell(text=mail.control, url=self.way(request, Control, "change", mail.control_id)),
+            ),
+            Fact(name=_("subject"), cell=Cell(text=mail.subject)),
+            Fact(name=_("recipients"), cell=Cell(text=addressees(mail.recipients) or NONE)),
+            Fact(name=_("language"), cell=Cell(text=mail.language)),
+            Fact(name=_("prepared"), cell=Cell(at=mail.created_at)),
+            Fact(name=_("due"), cell=Cell(at=mail.due_at)),
+            Fact(name=_("attempts"), cell=Cell(text=mail.attempts)),
+        ]
+        if mail.pass_id:
+            url = self.way(request, RunLog, "pass", mail.pass_id)
+            facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=mail.pass_id, is_code=True, url=url)))
+        return facts
+
+    def preview_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show a mail as its recipients get it."""
+        mail = self.found(request, str(pk))
+        try:
+            page = self.preview(mail, preview_mail(mail))
+        except Exception as error:  # whatever a template or a value raises is what there is to show
+            text = f"{type(error).__name__}: {error}"
+            page = Detail(title=_("Preview"), sections=[Section(title=_("It cannot be made"), text=text)])
+        back = [Link(_("Mail %d") % mail.pk, self.url("change", mail.pk))]
+        context = self.context(request, title=f"{page.title}: {mail}", detail=replace(page, links=back))
+        return TemplateResponse(request, "desk/detail.html", context)
+
+    def preview(self, mail: MailQueue, shown: Preview) -> Detail:
+        """Return the page of a preview."""
+        facts = [
+            Fact(name=_("subject"), cell=Cell(text=shown.subject)),
+            Fact(name=_("recipients"), cell=Cell(text=", ".join(shown.recipients) or NONE)),
+            Fact(name=_("language"), cell=Cell(text=shown.language)),
+            *(Fact(name=name, cell=Cell(text=value)) for name, value in shown.headers.items()),
+        ]
+        sections = [Section(facts=facts), Section(title=_("Text"), text=shown.text)]
+        if shown.html:
+            sections.append(Section(title=_("HTML"), frame=self.url("html", mail.pk)))
+        return Detail(title=_("Preview"), sections=sections)
+
+    def frame_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Return a mail's HTML: what was sent, or what would be. It can do nothing, in its frame or alone."""
+        mail = self.found(request, str(pk))
+        kept = mail.digest_of or mail
+        html = kept.message_html if kept.message_text else html_of(mail)
+        return framed(html) if html else HttpResponseNotFound()
+
+
+def html_of(mail: MailQueue) -> str:
+    """Return the HTML that would be sent; empty when none can be made, which the preview says."""
+    try:
+        return preview_mail(mail).html
+    except Exception:  # whatever a template or a value raises stands on the page around the frame
+        return ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,8 +19,8 @@ from desk.windows import Window
 
 from ..conf import conf
 from ..models import MailState, Outcome
-from .figures import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sums_of
-from .words import OUTCOMES, STATES, age, kinds, line_of, skip_of
+from .figures import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sent_since, sums_of
+from .words import OUTCOMES, PAUSED, STATES, age, kinds, line_of, skip_of
 
 #: Skips in a row that are still normal: a pass may take longer than the pause between two.
 SKIPS_NORMAL = 2
@@ -46,12 +46,14 @@ def url(model: str, page: str = "changelist", *args: Any, **query: Any) -> str:
 
 
 def build_passes(request: HttpRequest, window: Window) -> Built:
-    """Build the panel of the passes; nine queries."""
+    """Build the panel of the passes and of what became of their mails; twelve queries."""
     sums, newest = sums_of(window), latest()
+    sent, sent_cut_at = sent_since(window.since) if request.user.has_perm("notify.view_mailqueue") else (None, None)
     context = {
         "tiles": [*age_tiles(newest, window), *outcome_tiles(sums, window)],
         "charts": [passes_chart(sums, window), durations_chart(sums, window), trouble_chart(sums, window)],
-        "kinds": kinds_table(sums, window),
+        "kinds": kinds_table(sums, window, sent),
+        "sent_cut_at": sent_cut_at,
         "queued": queued_chart(sums, window),
         "cut_at": sums.cut_at,
     }
@@ -169,20 +171,24 @@ def all_kinds(counted: Mapping[str, Sequence[int]]) -> list[str]:
     return list(dict.fromkeys([*(kind for kind, _word in kinds()), *sorted(counted)]))
 
 
-def kinds_table(sums: Sums, window: Window) -> Table:
-    """Return candidates, queued mails and tasks per kind; each number leads to the passes that had work."""
+def kinds_table(sums: Sums, window: Window, sent: Mapping[str, int] | None) -> Table:
+    """Return candidates, queued and sent mails and tasks per kind; a pass's numbers lead to the passes with work."""
     since = timezone.localtime(sums.cut_at or window.since).isoformat(timespec="seconds")
     rows = []
     for kind in all_kinds(sums.candidates):
         link = url("runlog", step=kind, since=since, work=1)
-        numbers = [sum(counted.get(kind, ())) for counted in (sums.candidates, sums.queued, sums.tasks)]
-        rows.append(Row(cells=[Cell(text=kind), *(Cell(text=n, is_number=True, url=link) for n in numbers)]))
-    head = [_("kind"), _("candidates"), _("mails queued"), _("tasks")]
-    return Table(head=head, rows=rows, caption=_("Per kind"), numbers=frozenset({1, 2, 3}))
+        found, queued, tasks = (
+            Cell(text=sum(counted.get(kind, ())), is_number=True, url=link)
+            for counted in (sums.candidates, sums.queued, sums.tasks)
+        )
+        went = [Cell(text=sent.get(kind, 0), is_number=True)] if sent is not None else []
+        rows.append(Row(cells=[Cell(text=kind), found, queued, *went, tasks]))
+    head = [_("kind"), _("candidates"), _("mails queued"), *([_("mails sent")] if sent is not None else []), _("tasks")]
+    return Table(head=head, rows=rows, caption=_("Per kind"), numbers=frozenset({1, 2, 3, 4}))
 
 
 def build_queues(request: HttpRequest, window: Window) -> Built:
-    """Build the panel of the queues; seven queries."""
+    """Build the panel of the queues; eight queries."""
     found = depths()
     tiles = [
         Tile(_("mails"), many(number), url("mailqueue", state=state), badge=STATES[state])
@@ -191,8 +197,31 @@ def build_queues(request: HttpRequest, window: Window) -> Built:
     if found.oldest is not None:
         link = url("mailqueue", "change", found.oldest.pk)
         tiles.append(Tile(_("oldest queued, due since"), age(found.oldest.due_at, now=window.now), link))
-    tiles.append(Tile(_("open tasks"), many(found.tasks), url("taskqueue", open=1)))
-    return Built(context={"tiles": tiles}, findings=queue_findings(found, window))
+    link = url("taskqueue", open=1) if request.user.has_perm("notify.view_taskqueue") else ""
+    tiles.append(Tile(_("open tasks"), many(found.tasks), link))
+    link = url("channel") if request.user.has_perm("notify.view_channel") else ""
+    for channel in found.pauses:
+        tiles.append(Tile(_("channel %s, until") % channel.name, moment_of(channel.paused_until), link, badge=PAUSED))
+    return Built(context={"tiles": tiles}, findings=[*pause_findings(found, link), *queue_findings(found, window)])
+
+
+def moment_of(at: datetime | None) -> str:
+    """Return a moment by the reader's clock."""
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S}" if at else ""
+
+
+def pause_findings(found: Depths, link: str) -> list[Finding]:
+    """Return which channels pause; whoever may see them is led there."""
+    return [
+        Finding(
+            badge=PAUSED,
+            text=_("Channel %(name)s pauses until %(until)s: %(reason)s")
+            % {"name": row.name, "until": moment_of(row.paused_until), "reason": line_of(row.reason)},
+            what_to_do=_("Correct what is wrong with it, then resume it, or wait: no mail loses an attempt."),
+            url=link,
+        )
+        for row in found.pauses
+    ]
 
 
 def many(number: int) -> str:
@@ -220,7 +249,7 @@ def queue_findings(found: Depths, window: Window) -> list[Finding]:
             findings.append(Finding(badge=STATES[state], text=text % words, what_to_do=what_to_do, url=link))
     if found.oldest is not None and window.now - found.oldest.due_at > QUEUED_NORMAL:
         text = _("The oldest mail in the queue has been due for %s.") % age(found.oldest.due_at, now=window.now)
-        what_to_do = _("See that notify_deliver runs.")
+        what_to_do = _("See that notify_deliver or notify_work runs.")
         link = url("mailqueue", state=MailState.QUEUED)
         findings.append(Finding(badge=STATES[MailState.QUEUED], text=text, what_to_do=what_to_do, url=link))
     return findings

@@ -137,7 +137,7 @@ class RunLogAdmin(WindowAdmin):
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
         """Return a pass or a step in full."""
-        sections = [Section(facts=self.facts(row))]
+        sections = [Section(facts=self.facts(request, row))]
         if row.error:
             sections.append(Section(title=_("What happened"), text=row.error))
         if row.step == RunLog.WHOLE:
@@ -155,11 +155,11 @@ class RunLogAdmin(WindowAdmin):
             refresh_s=REFRESH_S if row.outcome == Outcome.RUNNING else 0,
         )
 
-    def facts(self, row: RunLog) -> list[Fact]:
+    def facts(self, request: HttpRequest, row: RunLog) -> list[Fact]:
         """Return what is known of a row."""
         prepared = {"pass": str(row.pass_id)}
-        mails = self.url_of(MailQueue, "changelist", **prepared)
-        tasks = self.url_of(TaskQueue, "changelist", **prepared)
+        mails = self.way(request, MailQueue, "changelist", **prepared)
+        tasks = self.way(request, TaskQueue, "changelist", **prepared)
         return [
             Fact(name=_("outcome"), cell=Cell(badge=outcome_of(row))),
             Fact(name=_("started"), cell=Cell(at=row.started_at)),

@@ -11,13 +11,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.acts import Act
 from desk.admins import WindowAdmin
 from desk.filters import Check, Filter, Id, equals
 from desk.parts import NONE, Badge, Cell, Detail, Fact, Row, Section
 
 from ..models import Control, RunLog, TaskQueue
-from ..queues import finish_tasks
+from .deciding import TASK_ACTS
 from .words import age, line_of
 
 DONE = Badge(gettext_lazy("done"), "✓", "good")
@@ -45,16 +44,7 @@ class TaskQueueAdmin(WindowAdmin):
         Filter("assignee", gettext_lazy("Assignee"), equals("assignee")),
         Id("pass", gettext_lazy("Pass"), equals("pass_id")),
     )
-    acts = (
-        Act(
-            name="done",
-            label=gettext_lazy("Done"),
-            explains=gettext_lazy("The tasks are closed with your name and the time of now."),
-            permission="notify.finish_task",
-            verb=finish_tasks,
-            eligible=lambda rows: rows.filter(done_at__isnull=True),
-        ),
-    )
+    acts = TASK_ACTS
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Join the event."""
@@ -62,13 +52,15 @@ class TaskQueueAdmin(WindowAdmin):
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return one line per task."""
-        return [Row(cells=self.cells(task), key=str(task.pk), name=f"{task.pk} {task.title}") for task in found]
+        return [
+            Row(cells=self.cells(request, task), key=str(task.pk), name=f"{task.pk} {task.title}") for task in found
+        ]
 
-    def cells(self, task: TaskQueue) -> list[Cell]:
+    def cells(self, request: HttpRequest, task: TaskQueue) -> list[Cell]:
         """Return a task's cells."""
         return [
             Cell(text=task.pk, url=self.url("change", task.pk)),
-            Cell(text=task.control, url=self.url_of(Control, "change", task.control_id)),
+            Cell(text=task.control, url=self.way(request, Control, "change", task.control_id)),
             Cell(badge=DONE if task.done_at else OPEN),
             Cell(text=line_of(task.title)),
             Cell(text=task.assignee),
@@ -80,10 +72,12 @@ class TaskQueueAdmin(WindowAdmin):
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
         """Return a task in full."""
-        facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head[1:], self.cells(row)[1:], strict=True)]
+        facts = [
+            Fact(name=name, cell=cell) for name, cell in zip(self.head[1:], self.cells(request, row)[1:], strict=True)
+        ]
         facts.append(Fact(name=_("due"), cell=Cell(at=row.due_at) if row.due_at else Cell(text=NONE)))
         if row.pass_id:
-            url = self.url_of(RunLog, "pass", row.pass_id)
+            url = self.way(request, RunLog, "pass", row.pass_id)
             facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=row.pass_id, is_code=True, url=url)))
         values = json.dumps(row.payload, ensure_ascii=False, indent=2)
         sections = [Section(facts=facts), Section(title=_("Values"), text=values)]

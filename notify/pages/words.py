@@ -1,16 +1,18 @@
 """Outcomes and states as word, icon and colour; ages and parts of log texts in words; pure."""
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.utils.timesince import timesince
 from django.utils.translation import gettext_lazy as _
 
 from desk.parts import Badge, Text
 
-from ..models import MailState, Outcome, RunLog
+from ..models import AttemptOutcome, MailState, Outcome, RunLog
 from ..steps import registered
 
 OUTCOMES: dict[str, Badge] = {
@@ -31,6 +33,17 @@ STATES: dict[str, Badge] = {
     MailState.BLOCKED: Badge(_("blocked"), "■", "warn"),
     MailState.UNCERTAIN: Badge(_("uncertain"), "?", "bad"),
 }
+
+ATTEMPTS: dict[str, Badge] = {
+    AttemptOutcome.SENT: Badge(_("sent"), "✓", "good"),
+    AttemptOutcome.REFUSED: Badge(_("refused"), "✗", "bad"),
+    AttemptOutcome.DEFERRED: Badge(_("deferred"), "↻", "warn"),
+    AttemptOutcome.UNCERTAIN: Badge(_("uncertain"), "?", "bad"),
+    AttemptOutcome.SUPPRESSED: Badge(_("suppressed"), "■", "warn"),
+    AttemptOutcome.ERROR: Badge(_("error"), "!", "bad"),
+}
+PAUSED = Badge(_("paused"), "‖", "bad")
+WORKS = Badge(_("works"), "✓", "good")
 
 SKIPPED = re.compile(r"SKIPPED: lock code (-?\d+), held by (.*)", re.S)
 #: Characters of a text in a list; the row's own page has it all.
@@ -67,6 +80,13 @@ def line_of(text: str | None) -> str:
     """Return the first line of a text, shortened."""
     first = (text or "").split("\n", 1)[0]
     return first if len(first) <= LINE_CHARS_MAX else first[: LINE_CHARS_MAX - 1] + "…"
+
+
+def addressees(recipients: Any) -> str:
+    """Return a mail's recipients as they stand in its row, which plain SQL may have written."""
+    if isinstance(recipients, list) and all(isinstance(one, str) for one in recipients):
+        return ", ".join(recipients)
+    return recipients if isinstance(recipients, str) else json.dumps(recipients, ensure_ascii=False)
 
 
 def kinds() -> Iterable[tuple[str, Text]]:

@@ -54,6 +54,7 @@ class Recorder:
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
         self.rows, self.texts, self.connection, self.description = rows, [], True, [("column",)]
+        self.ops, self.rowcount = self, 1
 
     def cursor(self) -> "Recorder":
         return self
@@ -66,6 +67,9 @@ class Recorder:
     def execute(self, sql: str, params: Any = None) -> None:
         assert sql.replace("%%", "").count("%s") == len(params or ()), "as many marks as parameters"
         self.texts.append(sql)
+
+    def adapt_datetimefield_value(self, value: Any) -> Any:
+        return value
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         return self.rows
@@ -99,6 +103,9 @@ def notify_texts() -> Iterator[tuple[str, str]]:
         "claim_mails",
         recorded(lambda c: room.claim_mails(c, worker="w", now=MOMENT, lease_until=MOMENT, limit=10)),
     )
+    values = {"flight": 1}
+    yield "try_begin_mail", recorded(lambda c: room.try_begin_mail(c, 1, worker="w", now=MOMENT, values=values))
+    yield "try_settle_mail", recorded(lambda c: room.try_settle_mail(c, 1, worker="w", values={"state": "sent"}))
 
 
 def receipts_texts() -> Iterator[tuple[str, str]]:

@@ -26,8 +26,14 @@ def make_user(name: str, *permissions: str) -> User:
     return user
 
 
-VIEW = tuple(f"notify.view_{model}" for model in ("control", "runlog", "mailqueue", "taskqueue"))
-OPERATE = (*VIEW, "notify.run_pass", "notify.retry_mail", "notify.finish_task", "desk.view_action")
+VIEW = tuple(
+    f"notify.view_{model}" for model in ("control", "runlog", "mailqueue", "taskqueue", "channel", "suppression")
+)
+OPERATE = (
+    *VIEW,
+    *(f"notify.{name}" for name in ("run_pass", "retry_mail", "finish_task", "resume_channel")),
+    *("notify.add_suppression", "notify.delete_suppression", "desk.view_action"),
+)
 
 
 def fill(*, passes: int = 200, events: int = 60, now: datetime | None = None, seed: int = 7) -> None:

@@ -1,5 +1,7 @@
 """What a person may do with mails and tasks, and what it leaves alone."""
 
+import threading
+
 import pytest
 
 from notify.delivery import deliver_due
@@ -7,7 +9,7 @@ from notify.errors import UnknownMail, WrongAddress
 from notify.interventions import confirm_mails, correct_mail, hold_mails, release_mails, retry_mails
 from notify.models import Control, MailQueue, Suppression, TaskQueue
 from notify.suppressions import suppress, unsuppress
-from notify.todos import assign_task, complete_task, reopen_task
+from notify.todos import assign_task, complete_task, complete_tasks, reopen_task
 from notify.transports.memory import MemoryTransport
 from tests.factories import NOW
 from tests.mails import make_mail, outcomes, state
@@ -172,3 +174,26 @@ def test_a_task_is_reopened_and_given_to_somebody_else():
     assert [row.pk for row in TaskQueue.objects.overdue(NOW.replace(year=2027))] == [task.pk]
     with pytest.raises(UnknownMail):
         complete_task(task.pk + 1, by="ann")
+
+
+def test_tasks_are_done_together_but_for_those_that_somebody_had_done():
+    control = Control.objects.create(kind="rejected", key=1)
+    mine, others = (TaskQueue.objects.create(control=control, title="T") for _ in range(2))
+    complete_task(others.pk, by="piotr")
+
+    assert complete_tasks([mine.pk, others.pk], by="olga") == 1
+
+    assert list(TaskQueue.objects.order_by("pk").values_list("done_by", flat=True)) == ["olga", "piotr"]
+
+
+def test_whoever_looks_first_and_writes_afterwards_believes_to_have_won():
+    """The positive control of the race for a task: everybody looks at the same moment."""
+    task = TaskQueue.objects.create(control=Control.objects.create(kind="rejected", key=1), title="T")
+    everybody_looked = threading.Barrier(4)
+
+    def naive(number):
+        is_open = TaskQueue.objects.get(pk=task.pk).done_at is None
+        everybody_looked.wait(20)
+        return TaskQueue.objects.filter(pk=task.pk).update(done_at=NOW, done_by=str(number)) if is_open else 0
+
+    assert race(4, naive) == [1, 1, 1, 1]

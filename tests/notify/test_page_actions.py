@@ -10,8 +10,9 @@ from django.test import Client
 from django.urls import reverse
 
 from desk.models import Action
-from notify.models import Control, MailQueue, RunLog, TaskQueue
+from notify.models import Control, MailQueue, MailState, RunLog, TaskQueue
 from notify.pages import launching
+from notify.pages.deciding import correct_and_send
 from tests.browser.story import OPERATE, VIEW, make_user
 from tests.factories import NOW
 from tests.racing import until
@@ -20,7 +21,12 @@ pytestmark = pytest.mark.django_db
 MAILS = "/admin/notify/mailqueue/"
 TASKS = "/admin/notify/taskqueue/"
 RUN = "/admin/notify/runlog/run/"
-ACTS = [f"{MAILS}act/hold/", f"{MAILS}act/release/", f"{MAILS}act/correct/", f"{TASKS}act/done/", RUN]
+MAIL_ACTS = ("hold", "release", "retry", "resend", "confirm", "correct")
+ACTS = [
+    *(f"{MAILS}act/{name}/" for name in MAIL_ACTS),
+    *(f"{TASKS}act/{name}/" for name in ("done", "assign", "reopen")),
+    RUN,
+]
 
 
 @pytest.fixture
@@ -188,7 +194,7 @@ def test_a_row_that_changed_meanwhile_is_said(olga: Client, monkeypatch: pytest.
 
 def test_the_address_of_a_blocked_mail_is_corrected_on_its_page(olga: Client) -> None:
     [mail] = make_mails(1, state="blocked", problem="no recipient", recipients=[])
-    data = {"scope": "selected", "pk": [mail.pk], "from": "detail"}
+    data = {"scope": "selected", "pk": [mail.pk], "from": "detail", "subject": "S"}
     url = f"{MAILS}act/correct/"
 
     wrong, refused = confirm(olga, url, data | {"recipients": "nobody"})
@@ -199,6 +205,100 @@ def test_the_address_of_a_blocked_mail_is_corrected_on_its_page(olga: Client) ->
     assert done.url == f"{MAILS}{mail.pk}/change/"
     mail.refresh_from_db()
     assert (mail.state, mail.recipients) == ("queued", ["right@example.org"])
+
+
+def test_the_form_to_correct_a_mail_begins_with_what_it_has(olga: Client) -> None:
+    [mail] = make_mails(1, state="failed", recipients=["a@example.org", "b@example.org"], subject="Old")
+
+    page = olga.post(f"{MAILS}act/correct/", {"scope": "selected", "pk": [mail.pk]}).content.decode()
+
+    assert 'value="a@example.org, b@example.org"' in page
+    assert 'value="Old"' in page
+
+
+@pytest.mark.parametrize(
+    ("state", "after"), [("queued", "queued"), ("failed", "queued"), ("partial", "queued"), ("uncertain", "uncertain")]
+)
+def test_a_corrected_mail_goes_out_unless_it_is_in_doubt(olga: Client, state: str, after: str) -> None:
+    [mail] = make_mails(1, state=state)
+
+    confirm(
+        olga,
+        f"{MAILS}act/correct/",
+        {"scope": "selected", "pk": [mail.pk], "recipients": "right@example.org", "subject": "New"},
+    )
+
+    mail.refresh_from_db()
+    assert (mail.state, mail.recipients, mail.subject, mail.operator) == (after, ["right@example.org"], "New", "olga")
+
+
+def test_a_mail_that_was_sent_since_the_form_was_shown_is_not_corrected(olga: Client) -> None:
+    [mail] = make_mails(1, state="failed")
+    page = olga.post(f"{MAILS}act/correct/", {"scope": "selected", "pk": [mail.pk]})
+    MailQueue.objects.update(state="sent")
+
+    olga.post(
+        f"{MAILS}act/correct/",
+        dict(page.context["asked"].hidden) | {"recipients": "late@example.org", "subject": "S"},
+    )
+
+    mail.refresh_from_db()
+    assert mail.recipients == ["a@example.org"]
+    assert correct_and_send([mail.pk], actor="o", using="default", recipients="late@example.org", subject="S") == 0
+
+
+@pytest.mark.parametrize(
+    ("act", "states", "after"),
+    [
+        ("retry", {"failed", "partial"}, "queued"),
+        ("resend", {"uncertain"}, "queued"),
+        ("confirm", {"uncertain"}, "sent"),
+        ("release", {"blocked"}, "queued"),
+        ("hold", {"queued"}, "blocked"),
+    ],
+)
+def test_an_action_on_all_touches_the_states_that_it_is_for(
+    olga: Client, act: str, states: set[str], after: str
+) -> None:
+    begun = {}
+    for state in MailState.values:
+        more = {"lease_until": NOW, "flight": 0} if state == "sending" else {}
+        begun[make_mails(1, state=state, problem="held by x" if state == "blocked" else "", **more)[0].pk] = state
+
+    confirm(olga, f"{MAILS}act/{act}/", {"scope": "matching"})
+
+    ended = dict(MailQueue.objects.values_list("pk", "state"))
+    assert {begun[pk] for pk in begun if ended[pk] != begun[pk]} == states
+    assert {ended[pk] for pk in begun if begun[pk] in states} == {after}
+    assert set(MailQueue.objects.exclude(operator="").values_list("operator", flat=True)) == {"olga"}
+    assert Action.objects.get().done == len(states)
+
+
+@pytest.mark.parametrize("act", [name for name in MAIL_ACTS if name != "correct"])
+def test_a_mail_that_travels_in_a_digest_is_left_to_its_leader(olga: Client, act: str) -> None:
+    for state in ("queued", "failed", "uncertain", "blocked"):
+        [leader] = make_mails(1, state="sent")
+        make_mails(1, state=state, problem="x", digest_of=leader)
+
+    page = olga.post(f"{MAILS}act/{act}/", {"scope": "matching"})
+
+    assert page.context["asked"].number == 0
+
+
+def test_a_task_is_given_to_somebody_done_and_taken_back_on_its_page(olga: Client) -> None:
+    [mail] = make_mails(1)
+    task = TaskQueue.objects.create(control=mail.control, title="T")
+    data = {"scope": "selected", "pk": [task.pk]}
+
+    confirm(olga, f"{TASKS}act/assign/", data | {"assignee": "aiko", "due_at": "2026-02-01 12:00"})
+    task.refresh_from_db()
+    assert (task.assignee, task.due_at is not None) == ("aiko", True)
+    confirm(olga, f"{TASKS}act/done/", data)
+    assert "Not done after all" in olga.get(f"{TASKS}{task.pk}/change/").content.decode()
+    confirm(olga, f"{TASKS}act/reopen/", data)
+
+    task.refresh_from_db()
+    assert (task.done_at, task.done_by) == (None, "")
 
 
 def test_tasks_are_done_by_the_one_who_says_so(olga: Client) -> None:

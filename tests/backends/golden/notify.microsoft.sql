@@ -119,14 +119,18 @@ END CATCH;
 -- claim_mails
 SET NOCOUNT ON;
 DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
-WITH due AS (
-    SELECT TOP (%s) id, due_at, worker, lease_until
-    FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL
-      AND (lease_until IS NULL OR lease_until < %s)
+UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
+WHERE id IN (
+    SELECT TOP (%s) id FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL AND (lease_until IS NULL OR lease_until < %s)
     ORDER BY due_at, id
-)
-UPDATE due SET worker = %s, lease_until = %s
-OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at);
+) AND state = N'queued' AND (lease_until IS NULL OR lease_until < %s);
 SELECT id FROM @claimed ORDER BY due_at, id;
+
+-- try_begin_mail
+UPDATE notify_mail_queue SET state = %s, flight = %s WHERE id = %s AND worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL
+
+-- try_settle_mail
+UPDATE notify_mail_queue SET worker = %s, lease_until = %s, flight = %s, state = %s WHERE id = %s AND worker = %s AND state IN ('queued', 'sending', 'uncertain')
 

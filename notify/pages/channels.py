@@ -1,0 +1,77 @@
+"""The ways out: which one pauses, until when and why; a pause can be ended by hand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models.functions import Now
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from desk.acts import Act
+from desk.admins import WindowAdmin
+from desk.parts import NONE, Cell, Detail, Fact, Row, Section
+
+from ..channels import resume_channel
+from ..models import Channel
+from .words import PAUSED, WORKS, line_of
+
+
+def resume(pks: Sequence[int], *, actor: str, using: str) -> int:
+    """End the pauses of channels."""
+    names = Channel.objects.using(using).filter(pk__in=pks).order_by("pk").values_list("name", flat=True)
+    return sum(resume_channel(name, using=using) for name in list(names))
+
+
+@admin.register(Channel)
+class ChannelAdmin(WindowAdmin):
+    """Which way out pauses, until when and why."""
+
+    intro = _("A channel has a line here once it has paused. While it pauses, no mail loses an attempt.")
+    nothing = _("No channel has ever paused.")
+    named_by = "name"
+    head = (
+        _("channel"),
+        _("state"),
+        _("paused since"),
+        _("paused until"),
+        _("failures in a row"),
+        _("why"),
+    )
+    numbers = frozenset({4})
+    acts = (
+        Act(
+            name="resume",
+            label=_("Resume"),
+            explains=_("Mails go out again at once. If the trouble is still there, the channel pauses again, longer."),
+            permission="notify.resume_channel",
+            verb=resume,
+            eligible=lambda rows: rows.filter(paused_until__gt=Now()),
+        ),
+    )
+
+    def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
+        """Return one line per channel."""
+        return [Row(cells=self.cells(channel), key=str(channel.pk), name=channel.name) for channel in found]
+
+    def cells(self, channel: Channel) -> list[Cell]:
+        """Return a channel's cells."""
+        is_paused = channel.paused_until is not None and channel.paused_until > timezone.now()
+        return [
+            Cell(text=channel.name, url=self.url("change", channel.pk)),
+            Cell(badge=PAUSED if is_paused else WORKS),
+            Cell(at=channel.paused_at) if is_paused else Cell(text=NONE),
+            Cell(at=channel.paused_until) if is_paused else Cell(text=NONE),
+            Cell(text=channel.failures, is_number=True),
+            Cell(text=line_of(channel.reason)),
+        ]
+
+    def detail(self, request: HttpRequest, row: Any) -> Detail:
+        """Return a channel in full."""
+        cells = self.cells(row)
+        facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head[1:5], cells[1:5], strict=True)]
+        sections = [Section(facts=facts)]
+        if row.reason:
+            sections.append(Section(title=_("Why it paused last"), text=row.reason))
+        return Detail(title=row.name, badge=cells[1].badge, sections=sections)
