@@ -78,6 +78,7 @@ ORDER = {
         "errors",
         "canonical",
         "verify",
+        "extent",
         "plans",
         "fields",
         "querysets",
