@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from ..api import Outcome, apply_surely, rehearse_change
 from ..conf import load_settings
-from ..errors import Conflict, InvalidPlan, OutcomeUnknown, UnknownKind
+from ..errors import Conflict, Flaw, InvalidPlan, OutcomeUnknown, UnknownKind
 from ..models import Change
 from ..plans import Plan, read_plan
 
@@ -95,7 +95,7 @@ class BatchCommand(ReceiptsCommand):
         try:
             data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         except OSError as error:
-            raise CommandError(f"{name} cannot be read: {error.strerror}", returncode=EXIT_INVALID) from error
+            raise InvalidPlan([Flaw(name, f"cannot be read: {error.strerror}")]) from error
         return read_plan(
             data,
             name=name,

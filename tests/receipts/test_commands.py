@@ -95,10 +95,15 @@ def test_an_invalid_plan_exits_4_and_names_each_place(plan):
 
 
 def test_a_missing_file_exits_4():
-    with pytest.raises(CommandError, match="cannot be read") as caught:
-        call_command("cancel_batch", "no-such-plan.json")
+    output = io.StringIO()
+
+    with pytest.raises(CommandError) as caught:
+        call_command("cancel_batch", "no-such-plan.json", "--json", stdout=output)
 
     assert caught.value.returncode == 4
+    assert json.loads(output.getvalue()) == {
+        "invalid": [{"where": "no-such-plan.json", "problem": "cannot be read: No such file or directory"}]
+    }
 
 
 def test_a_dry_run_answers_and_writes_nothing(plan):
