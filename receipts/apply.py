@@ -191,6 +191,7 @@ def store_plan(
     """
     plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
     plans.check_origin(actor=author, reason=reason)
+    plans.check_author(author)
     get_kind(kind)
     alias = using or router.db_for_write(StoredPlan)
     stored: StoredPlan = StoredPlan.objects.using(alias).create(
@@ -225,9 +226,11 @@ def approve_plan(*, pk: int, approver: str, digest: str, now: datetime | None = 
     Approve exactly the content whose digest the approver was shown.
 
     Transaction: one conditional UPDATE.
-    Raises: NotApproved when it was edited or approved meanwhile, or when the approver is the author.
+    Raises: NotApproved when it was edited or approved meanwhile, or when the approver is the author; InvalidPlan when
+    the name cannot be kept.
     """
     alias = using or router.db_for_write(StoredPlan)
+    plans.check_origin(actor=approver, reason="")
     moment, plans_there = now or timezone.now(), StoredPlan.objects.using(alias)
     try:
         with transaction.atomic(using=alias):

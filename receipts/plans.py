@@ -145,6 +145,12 @@ def check_origin(*, actor: str, reason: str) -> None:
         raise InvalidPlan([Flaw(json_place(one["loc"]), wording(one)) for one in error.errors()]) from error
 
 
+def check_author(author: str) -> None:
+    """Refuse a plan that nobody has written. Raises: InvalidPlan."""
+    if not author.strip():
+        raise InvalidPlan([Flaw("author", "is empty: four eyes need to know whose the first two are")])
+
+
 def read_plan(
     data: bytes, *, name: str, targets_max: int, change_id: str | None = None, tenant: str | None = None
 ) -> Plan:

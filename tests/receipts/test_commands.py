@@ -251,3 +251,19 @@ for alias, values in json.loads(os.environ["KWIT_CHILD_DATABASES"]).items():
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", "cancel_batch", "-", "--json"])
 """
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_about_a_committed_change_fits_any_terminal():
+    from tests.crashing import child_environment
+
+    line = make_line()
+    plan = json.dumps({"change_id": "ŻÓŁW-1", "tenant": "acme", "targets": [target(line)._asdict()]})
+    environment = child_environment() | {"PYTHONPATH": os.getcwd(), "PYTHONIOENCODING": "ascii"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", SHELL], input=plan, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["change_id"] == "ŻÓŁW-1"
