@@ -19,7 +19,7 @@ from django.db.models import Count, Min, QuerySet
 
 from .backends import room_for
 from .backends.base import Room
-from .conf import Conf
+from .conf import Conf, as_moment
 from .models import MailState
 from .rendering import Message, blocked, make_messages
 from .rows import control_row, mail_count, mail_rows, task_row
@@ -155,7 +155,7 @@ def scope_of(step: Step, job: Job) -> Scope:
 
 def not_before_of(step: Step, job: Job) -> datetime | None:
     """Return the moment before which events are never notified; a baseline marks them like all others."""
-    moments = [moment for moment in (step.not_before, job.conf.NOT_BEFORE) if moment is not None]
+    moments = [moment for moment in (as_moment(step.not_before), job.conf.NOT_BEFORE) if moment is not None]
     return None if job.is_baseline else max(moments, default=None)
 
 
@@ -171,7 +171,11 @@ def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) ->
     tally.candidates += len(events)
     unique: dict[tuple[int, int], Event] = {}
     for event in events:
-        if unique.setdefault((event.key, event.key2), event) is not event:
+        if not (is_key(event.key) and is_key(event.key2)):
+            # SQLite would store any of it, a text that stands for many events as well.
+            tally.failed += 1
+            tally.name("failed", f"{event.key!r}/{event.key2!r}: not two 64-bit integers")
+        elif unique.setdefault((event.key, event.key2), event) is not event:
             note_repeated(event, tally)
     if job.is_baseline:
         messages = [Message(event=event, language="", recipients=()) for event in unique.values()]
@@ -179,6 +183,11 @@ def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) ->
         messages = make_messages(step, [*unique.values()], fold_local_part=job.conf.FOLD_LOCAL_PART)
     for part, new in write_isolating(messages, step, job, tally):
         count_written(part, new, step, job, tally)
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value can be stored as a key."""
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def note_repeated(event: Event, tally: Tally) -> None:
