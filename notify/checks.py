@@ -45,7 +45,16 @@ def faults_of(step: Step) -> list[str]:
 
 
 def check_step(step: Step) -> Iterator[CheckMessage]:
-    """Check one step."""
+    """Check one step; what it raises is a finding, too."""
+    try:
+        yield from check_parts(step)
+    except Exception as error:  # whatever the host's code raises
+        hint = "Correct the step; until then it does not run."
+        yield Error(f"the step raises {type(error).__name__}: {error}", hint=hint, obj=type(step), id="notify.E004")
+
+
+def check_parts(step: Step) -> Iterator[CheckMessage]:
+    """Check a step's kind, templates, breaker, events and flag."""
     yield from check_kind(step)
     yield from check_templates(step)
     is_number = isinstance(step.breaker, int) and not isinstance(step.breaker, bool)
@@ -80,10 +89,15 @@ def check_kind(step: Step) -> Iterator[CheckMessage]:
     if len(named) > 1:
         hint = f"Give each its own kind: {', '.join(named)}."
         yield Error(f"{len(named)} steps are of the kind {kind!r}", hint=hint, obj=type(step), id="notify.E003")
-    fits = isinstance(kind, str) and 1 <= len(kind) <= KIND_LENGTH_MAX and kind.isprintable() and kind == kind.strip()
-    if not fits or kind == RunLog.WHOLE:
+    if not is_storable_kind(kind):
         hint = f"Use 1 to {KIND_LENGTH_MAX} printable characters, no blank at either end, and not {RunLog.WHOLE!r}."
         yield Error(f"the kind {kind!r} cannot be stored", hint=hint, obj=type(step), id="notify.E002")
+
+
+def is_storable_kind(kind: Any) -> bool:
+    """Whether rows can be stored under this kind."""
+    fits = isinstance(kind, str) and 1 <= len(kind) <= KIND_LENGTH_MAX and kind.isprintable() and kind == kind.strip()
+    return fits and kind != RunLog.WHOLE
 
 
 def check_templates(step: Step) -> Iterator[CheckMessage]:

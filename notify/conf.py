@@ -23,6 +23,12 @@ ADMITTED: dict[Any, tuple[tuple[type, ...], str]] = {
 }
 
 
+#: The most that any number may be, so that every database takes it; and the longest time, a thousand years, so that a
+#: moment so long ago can still be reckoned.
+NUMBER_MAX = 2**31 - 1
+DAYS_MAX = 365_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conf:
     """The engine's settings; each field's comment gives its unit and where the default comes from."""
@@ -93,6 +99,16 @@ class Conf:
             is_too_small = value < 1 if field.type is int and not wrong else False
             if wrong or is_too_small or (isinstance(value, timedelta) and value <= timedelta(0)):
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {described}, not {value!r}")
+            is_too_large = (
+                value > NUMBER_MAX if field.type is int else field.type is timedelta and value.days > DAYS_MAX
+            )
+            if is_too_large:
+                largest = f"at most {NUMBER_MAX}" if field.type is int else f"at most {DAYS_MAX} days"
+                raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {largest}, not {value!r}")
+        if self.LOG_RETENTION_DAYS > DAYS_MAX:
+            raise ImproperlyConfigured(
+                f"NOTIFY['LOG_RETENTION_DAYS'] must be at most {DAYS_MAX}, not {self.LOG_RETENTION_DAYS!r}"
+            )
         object.__setattr__(self, "NOT_BEFORE", as_moment(self.NOT_BEFORE))
         object.__setattr__(self, "QUIET_HOURS", as_hours(self.QUIET_HOURS))
         if self.ON_UNCERTAIN not in ("hold", "resend"):

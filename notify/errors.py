@@ -11,6 +11,10 @@ class UnknownStep(NotifyError):
     """A step was asked for that no ``notifications.py`` has registered."""
 
 
+class PassKnown(NotifyError):
+    """A pass was to run under the id of one that is in the run log already."""
+
+
 class LockLost(NotifyError):
     """The pass lock is not ours any more; nothing was written since it was last seen."""
 

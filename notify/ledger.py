@@ -19,8 +19,9 @@ from django.db.models import Count, Min, QuerySet
 
 from .backends import room_for
 from .backends.base import Room
-from .conf import Conf
+from .conf import Conf, as_moment
 from .models import MailState
+from .reading import Part, Unreadable, read
 from .rendering import Message, blocked, make_messages
 from .rows import control_row, mail_count, mail_rows, task_row
 from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of, event_reader
@@ -33,6 +34,8 @@ PAUSE_S = 0.05
 ROUNDS_MAX = 10
 #: How many keys a warning names before it only counts.
 NAMED_MAX = 5
+#: Statements of one marking; 1,000 of 2,000 rows are more than a pass prepares. What is left, the next pass marks.
+MARK_ROUNDS_MAX = 1000
 #: How many messages a dry run lists; beyond that it only counts.
 LISTED_MAX = 1000
 
@@ -136,16 +139,25 @@ def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -
     # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
     names = sorted((n for n in columns_of(found) if n != "event_at"), key=lambda name: name not in RESERVED)
     as_event = event_reader(step.kind, names)
-    stream = job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS)
-    # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.
-    with closing(cast(Generator[list[tuple[Any, ...]]], stream)) as chunks:
-        for rows in chunks:
+    parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, room=job.room)
+    with closing(cast(Generator[Part], parts)) as read_parts:
+        for rows, unreadable in read_parts:
             if job.is_stopping():
                 tally.is_complete = False
                 tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
                 return False
             write_events([as_event(row) for row in rows], step, job, tally)
+            write_unreadable(unreadable, step, job, tally)
     return True
+
+
+def write_unreadable(rows: Sequence[Unreadable], step: Step, job: Job, tally: Tally) -> None:
+    """Write the control row and a visible stand-in of each candidate that cannot be read."""
+    tally.candidates += len(rows)
+    events = [(Event(step.kind, row.key, row.key2, None), row.error) for row in rows]
+    messages = [blocked(event, f"cannot be read: {error}") for event, error in events]
+    for part, new in write_isolating(messages, step, job, tally) if messages else ():
+        count_written(part, new, step, job, tally)
 
 
 def scope_of(step: Step, job: Job) -> Scope:
@@ -156,7 +168,7 @@ def scope_of(step: Step, job: Job) -> Scope:
 
 def not_before_of(step: Step, job: Job) -> datetime | None:
     """Return the moment before which events are never notified; a baseline marks them like all others."""
-    moments = [moment for moment in (step.not_before, job.conf.NOT_BEFORE) if moment is not None]
+    moments = [moment for moment in (as_moment(step.not_before), job.conf.NOT_BEFORE) if moment is not None]
     return None if job.is_baseline else max(moments, default=None)
 
 
@@ -172,7 +184,11 @@ def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) ->
     tally.candidates += len(events)
     unique: dict[tuple[int, int], Event] = {}
     for event in events:
-        if unique.setdefault((event.key, event.key2), event) is not event:
+        if not (is_key(event.key) and is_key(event.key2)):
+            # SQLite would store any of it, a text that stands for many events as well.
+            tally.failed += 1
+            tally.name("failed", f"{event.key!r}/{event.key2!r}: not two 64-bit integers")
+        elif unique.setdefault((event.key, event.key2), event) is not event:
             note_repeated(event, tally)
     if job.is_baseline:
         messages = [Message(event=event, language="", recipients=()) for event in unique.values()]
@@ -180,6 +196,11 @@ def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) ->
         messages = make_messages(step, [*unique.values()], fold_local_part=job.conf.FOLD_LOCAL_PART)
     for part, new in write_isolating(messages, step, job, tally):
         count_written(part, new, step, job, tally)
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value can be stored as a key."""
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def note_repeated(event: Event, tally: Tally) -> None:
@@ -295,11 +316,13 @@ def mark(step: FlaggedStep, job: Job) -> int:
     Transaction: one per statement of at most MARK_BATCH rows, outside that of the messages.
     """
     marked = 0
-    while True:
+    # Bounded, lest something that takes the flag back keeps the pass, and its lock, for ever.
+    for _ in range(MARK_ROUNDS_MAX):
         changed = repeating(lambda: mark_batch(step, job), job)
         marked += changed
         if changed < job.conf.MARK_BATCH or job.is_stopping():
-            return marked
+            break
+    return marked
 
 
 def mark_batch(step: FlaggedStep, job: Job) -> int:

@@ -19,12 +19,12 @@ from django.db.transaction import TransactionManagementError
 
 from .backends import room_for
 from .backends.base import LockAnswer
-from .checks import faults_of
+from .checks import faults_of, is_storable_kind
 from .conf import conf
-from .errors import LockLost, LockUnusable
+from .errors import LockLost, LockUnusable, PassKnown
 from .ledger import Job, Tally, prepare
 from .locks import PassLock, describe_holder
-from .models import ERROR_CHARS_MAX, Outcome, RunLog
+from .models import ERROR_CHARS_MAX, KIND_LENGTH_MAX, Outcome, RunLog
 from .rendering import Message
 from .steps import Step, steps_of
 from .texts import stored
@@ -99,8 +99,8 @@ def run_pass(
     ``is_locking`` False leaves the lock alone: each event still has exactly one message, only work may be done twice.
 
     Transaction: its own, durable, many short ones; refused inside another.
-    Raises: UnknownStep, ImproperlyConfigured, TransactionManagementError; DatabaseError when not even the log can be
-    written.
+    Raises: UnknownStep, PassKnown, ImproperlyConfigured, TransactionManagementError; DatabaseError when not even the
+    log can be written.
     """
     using = using or router.db_for_write(RunLog)
     connection = connections[using]
@@ -109,6 +109,8 @@ def run_pass(
     settings, steps = conf(), steps_of(kinds)
     started = time.monotonic()
     started_at = now or room_for(connection).now(connection)
+    if pass_id is not None and RunLog.objects.using(using).filter(pass_id=pass_id).exists():
+        raise PassKnown(f"pass {pass_id} is in the run log already; a pass has an id of its own")
     pass_id = pass_id or uuid.uuid4()
     lock = PassLock(using=using) if is_locking else None
     job = Job(
@@ -161,6 +163,8 @@ def skipped_text(answer: LockAnswer, *, using: str) -> str:
 
 def refuse(run: Run, outcome: Outcome, text: str) -> PassReport:
     """Log a pass that did not start."""
+    if outcome == Outcome.ERROR:
+        logger.error("pass %s: %s", run.job.pass_id, text)
     if not run.job.is_dry_run:
         # One statement: a row that says running, if only for a moment, would be taken for the holder of the lock.
         ms = run.elapsed_ms()
@@ -196,12 +200,12 @@ def run_steps(run: Run, steps: Iterable[Step]) -> PassReport:
 
 def run_step(run: Run, step: Step) -> bool:
     """Run one step and log it; return whether the pass may go on."""
-    job, started = run.job, time.monotonic()
+    job, started, name = run.job, time.monotonic(), logged_name(step)
     tally, may_go_on, is_full = Tally(), True, False
     try:
-        is_full = job.is_full or job.is_baseline or is_full_due(run, step)
+        is_full = job.is_full or job.is_baseline or is_full_due(run, name)
         if not job.is_dry_run:
-            open_row(run, step.kind)
+            open_row(run, name)
         tally.errors += faults_of(step)
         if not tally.errors:
             prepare(step, replace(job, is_full=is_full), tally)
@@ -211,7 +215,7 @@ def run_step(run: Run, step: Step) -> bool:
         tally.errors.append(failure_text(error))
         may_go_on = is_still_ours(run, tally)
     report = StepReport(
-        step=step.kind,
+        step=name,
         outcome=Outcome.ERROR if tally.errors else Outcome.WARNING if tally.warnings else Outcome.OK,
         candidates=tally.candidates,
         mails=tally.mails,
@@ -225,7 +229,7 @@ def run_step(run: Run, step: Step) -> bool:
         # Only a step that really looked at all may push the next full look away.
         close_row(
             run,
-            step.kind,
+            name,
             outcome=report.outcome,
             ms=report.ms,
             error=report.error,
@@ -235,6 +239,15 @@ def run_step(run: Run, step: Step) -> bool:
             is_full=is_full and tally.is_complete and not tally.errors,
         )
     return may_go_on
+
+
+def logged_name(step: Step) -> str:
+    """
+    Return the name of a step in the log: its kind, or for a kind that cannot be stored what the class is called.
+
+    Under the kind ``pass`` it would close the row of the pass itself.
+    """
+    return step.kind if is_storable_kind(step.kind) else f"?{type(step).__name__}"[:KIND_LENGTH_MAX]
 
 
 def is_still_ours(run: Run, tally: Tally) -> bool:
@@ -254,11 +267,11 @@ def note_lost(run: Run, tally: Tally, error: LockLost) -> bool:
     return False
 
 
-def is_full_due(run: Run, step: Step) -> bool:
+def is_full_due(run: Run, step: str) -> bool:
     """Whether the step last looked at all events longer ago than FULL_EVERY, or never."""
     since = run.started_at - run.job.conf.FULL_EVERY
     # A row from the future (the clock was set back) says nothing: believing it would put the next full look off.
-    return not RunLog.objects.using(run.job.using).full_between(step.kind, since, run.started_at).exists()
+    return not RunLog.objects.using(run.job.using).full_between(step, since, run.started_at).exists()
 
 
 def failure_text(error: Exception) -> str:

@@ -167,9 +167,10 @@ def steps_of(kinds: Iterable[str] | None) -> list[Step]:
     if not kinds:
         return steps
     wanted = set(kinds)
-    if unknown := wanted - {step.kind for step in steps}:
+    # Not a set: the kind of a faulty step may be anything.
+    if unknown := wanted.difference([step.kind for step in steps if isinstance(step.kind, str)]):
         raise UnknownStep(f"no step of kind {sorted(unknown)}; there are {[step.kind for step in steps]}")
-    return [step for step in steps if step.kind in wanted]
+    return [step for step in steps if isinstance(step.kind, str) and step.kind in wanted]
 
 
 def step_of(kind: str) -> Step | None:
@@ -199,7 +200,7 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
             row[key],
             row[key2],
             None if recipients is None else row[recipients],
-            supported_language(None if language is None else row[language]),
+            supported_language("" if language is None else str(row[language] or "")),
             "" if assignee is None else clean(str(row[assignee] or "")),
             dict(zip(value_names, row[first:], strict=True)),
         )
@@ -208,7 +209,7 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
 
 
 @lru_cache(maxsize=256)
-def supported_language(code: str | None) -> str:
+def supported_language(code: str) -> str:
     """Return the site's language that serves a recipient best; the site's own where it has none like it."""
     try:
         return translation.get_supported_language_variant((code or settings.LANGUAGE_CODE).lower())

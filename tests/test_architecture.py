@@ -40,6 +40,7 @@ ORDER = {
         "backends",
         "steps",
         "subjects",
+        "reading",
         "rendering",
         "checks",
         "bodies",

@@ -19,6 +19,7 @@ from django.db import DataError, IntegrityError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
+from ..errors import LockUnusable
 from . import generic
 from .base import BUSY, GRANTED, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow
 
@@ -68,13 +69,21 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
     while True:
         # An operating-system lock dies with its process; a new open file each time, so that it also holds against
         # another thread and against ourselves.
-        handle = path.open("a+b")
+        # Unbuffered, so that closing it has nothing left to write on a full disk.
+        try:
+            handle = path.open("a+b", buffering=0)
+        except OSError as error:
+            raise LockUnusable(f"the lock file beside the database cannot be opened: {error}") from error
         try:
             portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
-        except portalocker.LockException:
+        except portalocker.AlreadyLocked:
             holder = read_holder(handle)
             handle.close()
             return LockAnswer(BUSY, holder=holder)
+        except portalocker.LockException as error:
+            # A file system without locks is not a busy one: nobody would ever get it.
+            handle.close()
+            raise LockUnusable(f"the lock file {path} cannot be locked: {error}") from error
         if is_same_file(handle, path):
             write_holder(handle)
             return LockAnswer(GRANTED, token=handle)
@@ -84,9 +93,10 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
 
 def write_holder(handle: IO[bytes]) -> None:
     """Say in the lock file who holds the lock, for whoever finds it busy."""
-    handle.truncate(0)
-    handle.write(f"process {os.getpid()} on host {socket.gethostname()}".encode())
-    handle.flush()
+    # It only informs: a full disk must not keep the pass from trying.
+    with contextlib.suppress(OSError):
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on host {socket.gethostname()}".encode())
 
 
 def read_holder(handle: IO[bytes]) -> str:
@@ -155,12 +165,18 @@ def stream(
     except EmptyResultSet:  # Django knows without asking that there are no rows
         return
     table = f"kwit_candidates_{next(_numbers)}"
+    # A value of the step may have the name that SQLite gives the row's number; it has three of them.
+    taken = {name.lower() for name in names}
+    number = next(name for name in ("rowid", "_rowid_", "oid") if name not in taken)
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {table} AS {sql}", params)
         try:
             last = 0
             while True:
-                cursor.execute(f"SELECT rowid, * FROM {table} WHERE rowid > %s ORDER BY rowid LIMIT %s", [last, rows])  # noqa: S608
+                cursor.execute(
+                    f"SELECT {number}, * FROM {table} WHERE {number} > %s ORDER BY {number} LIMIT %s",  # noqa: S608
+                    [last, rows],
+                )
                 fetched = cursor.fetchall()
                 if not fetched:
                     return

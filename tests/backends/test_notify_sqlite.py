@@ -1,16 +1,19 @@
 """What only SQLite's room has: a lock file that can be deleted, links, and databases in memory."""
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import portalocker
 import pytest
 from django.db import DatabaseError, connection
 from django.db.backends.sqlite3.base import DatabaseWrapper
 
 from notify.backends import room_for, sqlite
 from notify.backends.base import BUSY, GRANTED
+from notify.errors import LockUnusable
 from notify.passes import run_pass
 from tests.notify.samples import later, log_row
 
@@ -151,3 +154,24 @@ def room_tables() -> Any:
 @pytest.mark.parametrize("text", ["database is locked", "database table is locked: notify_control"])
 def test_a_busy_database_is_worth_another_try(text):
     assert sqlite.is_transient(DatabaseError(text))
+
+
+def test_a_file_system_without_locks_is_an_error_not_a_busy_lock(lock_file, monkeypatch):
+    """Taken for busy, every pass would be skipped for ever, with exit code 0."""
+
+    def refuse(*_: Any) -> None:
+        raise portalocker.LockException("No locks available")
+
+    monkeypatch.setattr(portalocker, "lock", refuse)
+
+    with pytest.raises(LockUnusable, match="No locks available"):
+        sqlite.try_lock(connection)
+
+
+def test_a_lock_file_that_cannot_be_opened_is_named(lock_file):
+    lock_file.mkdir()
+    try:
+        with pytest.raises(LockUnusable, match=re.escape(lock_file.name)):
+            sqlite.try_lock(connection)
+    finally:
+        lock_file.rmdir()

@@ -10,6 +10,7 @@ from django.db.migrations.state import ModelState, StateApps
 from django.db.models import F, Max, Value
 
 from notify import steps
+from notify.checks import check_steps
 from notify.models import Control, RunLog
 from notify.passes import run_pass
 from notify.steps import FlaggedStep, Scope, Step, register
@@ -235,3 +236,33 @@ def test_a_faulty_step_fails_alone_in_a_pass() -> None:
 
     assert [(step.step, step.outcome) for step in report.steps] == [("bare", "error"), ("sound", "ok")]
     assert "notify.E007" in RunLog.objects.get(step="bare").error
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["pass", "a\0b", "a\ud800", ["a"], None, "x" * 50])
+def test_a_kind_that_cannot_be_stored_fails_alone_and_the_log_is_closed(kind: Any) -> None:
+    """As ``pass`` it would close the row of the pass; others would raise where nobody expects it."""
+    register(type("Odd", (Sound,), {"kind": kind}))
+    register(Sound)
+
+    report = run_pass()
+
+    assert [(step.step, step.outcome) for step in report.steps] == [("?Odd", "error"), ("sound", "ok")]
+    assert not RunLog.objects.running().exists()
+    assert "notify.E002" in RunLog.objects.get(step="?Odd").error
+
+
+def raise_it(step: Any) -> Any:
+    raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"template": "x" * 300}, {"flagged": raise_it, "flag_key": "id"}, {"flagged": lambda step: None}],
+)
+def test_a_step_that_raises_while_it_is_checked_is_a_finding(attributes: dict[str, Any]) -> None:
+    register(
+        type("Raising", (FlaggedStep,), {"kind": "raising", "template": "comment", "events": Sound.events} | attributes)
+    )
+
+    assert "notify.E004" in [message.id for message in check_steps(None)]

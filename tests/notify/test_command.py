@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import DatabaseError
 
+from notify.management.commands import notify_pass
 from notify.models import RunLog
 from tests.factories import make_comment, make_contact
 from tests.notify.samples import Remark, make_comments
@@ -149,3 +151,13 @@ def test_full_is_told_to_the_log():
     _, printed = run_command("--json", "--full")
 
     assert RunLog.objects.get(pass_id=json.loads(printed)["pass_id"], step="comment").is_full
+
+
+def test_a_database_that_takes_no_log_is_told_in_one_line(monkeypatch):
+    def refuse(**_: Any) -> None:
+        raise DatabaseError("no such table: notify_run_log")
+
+    monkeypatch.setattr(notify_pass, "run_pass", refuse)
+
+    with pytest.raises(CommandError, match=r"no such table: notify_run_log \(see manage\.py doctor\)"):
+        run_command("--json")

@@ -1,12 +1,12 @@
 """From candidates to queue rows: duplicates, known events, refusals by the database, windows, going live."""
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
-from django.db.models import F, Max, Value
+from django.db.models import BigIntegerField, F, Max, Value
 from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -411,6 +411,10 @@ def test_a_date_as_limit_means_its_first_moment(configure):
         ("NOT_BEFORE", "2026-01-31"),
         ("FOLD_LOCAL_PART", 1),
         ("NO_SUCH_SETTING", 1),
+        ("LOG_RETENTION_DAYS", 1_000_000),
+        ("BREAKER", 2**31),
+        ("LOOKBACK", timedelta(days=999_999)),
+        ("FULL_EVERY", timedelta(days=999_999)),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused_by_name(configure, name, value):
@@ -509,3 +513,92 @@ def test_only_the_asked_steps_run_in_their_own_order(kinds):
 
     assert [step.step for step in report.steps] == sorted(kinds)
     assert set(RunLog.objects.values_list("step", flat=True)) == {"pass", *kinds}
+
+
+@pytest.mark.parametrize("key2", [F("line__item"), F("line__qty") + 0.5, Value("7"), F("created_at")])
+def test_an_event_whose_key_is_no_whole_number_is_an_error_and_no_message(add_step, key2):
+    class Odd(Remark):
+        kind = "odd"
+
+        def events(self, scope: Any) -> Any:
+            return super().events(scope).annotate(key2=key2)
+
+        def candidates(self, scope: Any, **options: Any) -> Any:
+            # PostgreSQL compares no text with a number; SQLite does, and that is what this is about.
+            return self.events(scope)
+
+    add_step(Odd)
+    (comment,) = make_comments(1, line=make_line(qty=7))
+
+    report = do_pass()
+
+    assert noted("odd") == []
+    assert f"1 not prepared: {comment.pk}/" in report.steps[0].error
+
+
+def test_one_key_with_and_without_a_second_key_fails_for_that_one_alone(add_step):
+    class Halved(Remark):
+        kind = "halved"
+
+        def events(self, scope: Any) -> Any:
+            return Comment.objects.values(
+                "author",
+                "body",
+                key=Value(1, BigIntegerField()),
+                key2=F("line__qty"),
+                event_at=F("created_at"),
+                recipients=Value("ann@example.org"),
+            )
+
+    add_step(Halved)
+    for qty in (None, 7, 8):
+        make_comments(1, line=make_line(qty=qty))
+
+    report = do_pass()
+
+    assert sorted(Control.objects.filter(kind="halved").values_list("key2", flat=True)) == [7, 8]
+    assert "1 not prepared: 1/None" in report.steps[0].error
+
+
+@pytest.mark.parametrize("name", ["rowid", "RowId", "oid", "_rowid_"])
+def test_a_value_may_have_any_name(add_step, name):
+    """SQLite calls the number of a row like that: taken for it, a value of 0 would hide every event."""
+
+    class Named(Remark):
+        kind = "named"
+
+        def events(self, scope: Any) -> Any:
+            return super().events(scope).annotate(**{name: Value(0)})
+
+    add_step(Named)
+    comments = make_comments(3)
+
+    do_pass()
+
+    assert noted("named") == [comment.pk for comment in comments]
+
+
+def test_a_language_that_is_no_text_is_the_site_s_own(add_step):
+    class Numbered(Remark):
+        kind = "numbered"
+
+        def events(self, scope: Any) -> Any:
+            return super().events(scope).annotate(language=Value(7))
+
+    add_step(Numbered)
+    make_comments(1)
+
+    assert do_pass().outcome == "ok"
+    assert Control.objects.get(kind="numbered").language == "en"
+
+
+def test_a_step_may_say_its_limit_as_a_date_beside_the_site_s(add_step, configure):
+    class Dated(Remark):
+        kind = "dated"
+        not_before = date(2020, 1, 1)
+
+    configure(NOT_BEFORE=datetime(2020, 1, 1, tzinfo=UTC))
+    add_step(Dated)
+    make_comments(1)
+
+    assert do_pass().outcome == "ok"

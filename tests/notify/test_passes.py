@@ -1,6 +1,7 @@
 """A pass as a whole: its lock, its run log, failures that stay alone, flags and the circuit breaker."""
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -208,8 +209,8 @@ def test_the_row_of_a_skipped_pass_is_never_open(other_session_holds_the_lock):
 def test_a_holder_without_a_row_is_named_as_that(other_session_holds_the_lock):
     report = do_pass()
 
-    known = ("no row in the run log", "database session", f"process {os.getpid()} on host")
-    assert any(text in report.error for text in known)
+    # By what the database knows: SQLite's lock file names the process, PostgreSQL the session; in memory nobody does.
+    assert re.search(r"no row in the run log|database session \d+|held by process \d+ on host", report.error)
 
 
 def test_waiting_for_the_lock_gets_it_when_it_is_given_back(other_session_holds_the_lock, monkeypatch):

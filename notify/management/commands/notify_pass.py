@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from ...errors import NotifyError
 from ...passes import PassReport, run_pass
@@ -57,6 +57,8 @@ class Command(BaseCommand):
                 report = run_pass(using=database, is_stopping=is_stopping, **asked)
         except NotifyError as error:
             raise CommandError(str(error)) from error
+        except DatabaseError as error:
+            raise CommandError(f"not even the run log can be written: {error} (see manage.py doctor)") from error
         shown = json.dumps(as_json(report, is_dry_run=options["is_dry_run"])) if is_json else as_table(report)
         self.stdout.write(shown)
         if code := exit_code(report, fail_on_skip=fail_on_skip):

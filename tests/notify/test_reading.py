@@ -1,0 +1,82 @@
+"""A row that cannot be read costs itself only."""
+
+from typing import Any
+
+import pytest
+from django.db import connection, models
+from django.db.models import F, Value
+from django.db.models.functions import Cast
+
+from notify.errors import PassKnown
+from notify.models import MailQueue, RunLog
+from notify.passes import run_pass
+from portal.models import Comment
+from tests.factories import NOW
+from tests.notify.samples import Remark, make_comments
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+#: What Python cannot read: a text that is no UTF-8, a time after the year 9999.
+SPOIL = {
+    "sqlite": "UPDATE portal_comment SET body = CAST(X'FFFE41' AS TEXT) WHERE id = %s",
+    "postgresql": "UPDATE portal_comment SET created_at = 'infinity' WHERE id = %s",
+}
+
+
+class Dated(Remark):
+    """Its template gets the time, so that the time is read."""
+
+    def events(self, scope: Any) -> Any:
+        return Comment.objects.values(
+            "author",
+            "body",
+            key=F("pk"),
+            event_at=F("created_at"),
+            at=F("created_at"),
+            recipients=Value("a@example.org"),
+        )
+
+
+@pytest.mark.parametrize("chunk_rows", [2, 5000])
+@pytest.mark.parametrize("limit", [False, 50])
+def test_a_row_that_cannot_be_read_is_blocked_and_the_others_go_on(add_step, configure, chunk_rows, limit):
+    if connection.vendor not in SPOIL:
+        pytest.skip("no value of this database is known that Python cannot read")
+    add_step(type("Dated", (Dated,), {"breaker": limit}))
+    configure(CHUNK_ROWS=chunk_rows)
+    comments = make_comments(5)
+    with connection.cursor() as cursor:
+        cursor.execute(SPOIL[connection.vendor], [comments[2].pk])
+
+    report = run_pass(is_full=True)
+
+    states = dict(MailQueue.objects.values_list("control__key", "state"))
+    assert states == {row.pk: "blocked" if row is comments[2] else "queued" for row in comments}
+    assert "cannot be read" in MailQueue.objects.get(state="blocked").problem
+    assert report.steps[0].outcome == "warning"
+    assert str(comments[2].pk) in report.steps[0].error
+    assert run_pass(is_full=True).steps[0].candidates == 0
+
+
+def test_a_query_that_fails_as_a_whole_is_the_steps_error(add_step):
+    class Broken(Remark):
+        def events(self, scope: Any) -> Any:
+            return super().events(scope).annotate(number=Cast("author", models.UUIDField()) / Value(0))
+
+    add_step(Broken)
+    make_comments(2)
+
+    report = run_pass(is_full=True)
+
+    assert report.outcome == "error"
+    assert not MailQueue.objects.exists()
+
+
+def test_the_id_of_a_pass_is_used_once(add_step):
+    add_step(Remark)
+    first = run_pass(now=NOW)
+
+    with pytest.raises(PassKnown, match=str(first.pass_id)):
+        run_pass(now=NOW, pass_id=first.pass_id)
+
+    assert RunLog.objects.filter(pass_id=first.pass_id).count() == 2
