@@ -7,6 +7,8 @@ endif
 SERVE ?= 1
 PORT ?= 8000
 BIN = $(VENV)/bin
+# What SQL Server needs is installed where its tests are wanted.
+MSSQL = $(if $(KWIT_TEST_MSSQL_URL),$(VENV)/.mssql)
 PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-input
 
 .PHONY: demo test lint bench messages pictures lock clean
@@ -14,7 +16,7 @@ PIP = $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-inpu
 demo: $(VENV)/.base
 	@DEBUG=1 $(BIN)/python manage.py demo --serve $(SERVE) --port $(PORT)
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(MSSQL)
 	@$(BIN)/python -m tests.matrix $(ARGS)
 
 lint: $(VENV)/.dev
@@ -24,7 +26,7 @@ lint: $(VENV)/.dev
 	DEBUG=1 $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m tests.production_check
 
-bench: $(VENV)/.dev $(VENV)-bench/.bench
+bench: $(VENV)/.dev $(VENV)-bench/.bench $(MSSQL)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # Takes the pictures of the README anew; needs a Chromium (apt-get install chromium).
@@ -38,7 +40,7 @@ messages: $(VENV)/.dev
 # Rewrites the locked requirements; the only target that needs uv, which it installs itself.
 lock: $(VENV)/.dev
 	$(PIP) install uv
-	for name in base dev bench; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	for name in base dev bench mssql; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
 # A half-made environment (Debian without python3-venv) must not be taken for a whole one the next time.
@@ -64,6 +66,9 @@ $(VENV)-bench/.bench: requirements/bench.txt
 	@$(PYTHON) -m venv $(VENV)-bench
 	@$(VENV)-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@
+$(VENV)/.mssql: $(VENV)/.dev requirements/mssql.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/mssql.txt
+	touch $@
 
 clean:
 	rm -rf $(VENV) var .coverage* .mypy_cache .ruff_cache .pytest_cache

@@ -1,7 +1,7 @@
 """
 Measure Kwit against named references in the same run.
 
-``python -m benchmarks [NAME ...] [--database sqlite|postgresql]``.
+``python -m benchmarks [NAME ...] [--database sqlite|postgresql|mssql]``; mssql where ``KWIT_TEST_MSSQL_URL`` names one.
 
 Each name is a module of this folder. Each (name, database) pair runs in a process of its own, so that memory peaks are
 its own. Exits 1 when a figure misses its bar.
@@ -10,6 +10,7 @@ its own. Exits 1 when a figure misses its bar.
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -18,6 +19,8 @@ from pathlib import Path
 from benchmarks.harness import database
 
 NAMES = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in ("__init__", "__main__", "harness"))
+
+VENDORS = ["sqlite", "postgresql", *(["mssql"] if os.environ.get("KWIT_TEST_MSSQL_URL") else [])]
 
 
 def show(row: dict[str, object]) -> str:
@@ -43,7 +46,7 @@ def main() -> int:
     """Parse, run each pair in a child process, return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
-    parser.add_argument("--database", choices=["sqlite", "postgresql"], action="append")
+    parser.add_argument("--database", choices=[*VENDORS, "mssql"], action="append")
     parser.add_argument("--scale", type=float, default=1.0, help="multiply row counts, for a quick look")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
@@ -52,7 +55,7 @@ def main() -> int:
         return 0 if measure(options.names[0], options.database[0], options.scale, as_json=options.json) else 1
     code = 0
     for name in options.names or NAMES:
-        for vendor in options.database or ["sqlite", "postgresql"]:
+        for vendor in options.database or VENDORS:
             if not options.json:
                 print(f"\n{name} on {vendor}", flush=True)
             child = [sys.executable, "-m", "benchmarks", name, "--database", vendor, "--scale", str(options.scale)]

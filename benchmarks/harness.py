@@ -13,8 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from tests.mssql_server import connected
 from tests.postgres import SERVER_OPTIONS, postgres_server
+
+BENCH_DATABASE = "kwit_bench"
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ def database(vendor: str) -> Iterator[None]:
         if vendor == "sqlite":
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kwit-bench-")))
             url = f"sqlite:///{scratch / 'kwit.sqlite3'}"
+        elif vendor == "mssql":
+            url = stack.enter_context(mssql_database(os.environ["KWIT_TEST_MSSQL_URL"]))
         else:
             SERVER_OPTIONS.update(fsync="on", full_page_writes="on", shared_buffers="512MB")
             url = os.environ.get("KWIT_TEST_POSTGRES_URL") or stack.enter_context(postgres_server())
@@ -57,11 +63,31 @@ def database(vendor: str) -> Iterator[None]:
         from django.db import connections
 
         django.setup()
+        if vendor == "mssql":
+            from tests.babelfish import watch_for_it
+
+            watch_for_it()
         call_command("migrate", verbosity=0)
         try:
             yield
         finally:
             connections.close_all()
+
+
+@contextlib.contextmanager
+def mssql_database(url: str) -> Iterator[str]:
+    """Yield the URL of a fresh database beside the named one; it is gone afterwards."""
+
+    def on_server(sql: str) -> None:
+        with contextlib.closing(connected(url)) as connection:
+            connection.cursor().execute(sql)
+
+    on_server(f"DROP DATABASE IF EXISTS {BENCH_DATABASE}")
+    on_server(f"CREATE DATABASE {BENCH_DATABASE}")
+    try:
+        yield urlsplit(url)._replace(path=f"/{BENCH_DATABASE}").geturl()
+    finally:
+        on_server(f"DROP DATABASE {BENCH_DATABASE}")
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -13,6 +13,8 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.dateparse import parse_date, parse_datetime, parse_duration
 
+from .sqlserver import MSSQL_PYTHON, import_without_odbc_manager, sql_server
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = BASE_DIR / "var"
 
@@ -107,6 +109,10 @@ def database(url: str) -> dict[str, Any]:
         parsed["OPTIONS"] = {**SQLITE_OPTIONS, **parsed.get("OPTIONS", {})}
         if parsed["NAME"] != ":memory:":
             Path(parsed["NAME"]).parent.mkdir(parents=True, exist_ok=True)
+    if parsed["ENGINE"] == "mssql":
+        parsed = sql_server(parsed)
+        if parsed["OPTIONS"]["python_driver"] == MSSQL_PYTHON:
+            import_without_odbc_manager()
     return parsed
 
 
@@ -114,6 +120,8 @@ DATABASES = {"default": database(env.str("DATABASE_URL", default=f"sqlite:///{VA
 for alias in ("notify", "receipts"):
     if url := env.str(f"{alias.upper()}_DATABASE_URL", default=""):
         DATABASES[alias] = database(url)
+# SQL Server: a pooled connection keeps the pass lock of whoever had it before until it is used again.
+DATABASE_CONNECTION_POOLING = False
 DATABASE_ROUTERS = ["config.routers.EngineRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

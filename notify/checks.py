@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.core.checks import ERROR, CheckMessage, Error, Warning, register
+from django.core.checks import ERROR, CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError, connections, router
 from django.db.models import Field, Model, Q, QuerySet, UniqueConstraint
@@ -179,7 +179,7 @@ def on_database(check: Callable[[str], Iterator[CheckMessage]]) -> Callable[...,
     return run
 
 
-@register(DOCTOR, deploy=True)
+@register(Tags.database, DOCTOR, deploy=True)
 @on_database
 def check_control_table(alias: str) -> Iterator[CheckMessage]:
     """E020: the table is missing; E021: the unique constraint is missing."""
@@ -197,7 +197,7 @@ def check_control_table(alias: str) -> Iterator[CheckMessage]:
         yield Error(text, hint=hint, obj=alias, id="notify.E021")
 
 
-@register(DOCTOR, deploy=True)
+@register(Tags.database, DOCTOR, deploy=True)
 @on_database
 def check_lock(alias: str) -> Iterator[CheckMessage]:
     """E022: a session lock cannot hold on this connection; W002: memory of a pass is not flat."""

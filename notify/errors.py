@@ -1,5 +1,7 @@
 """The engine's error tree."""
 
+from typing import Any
+
 
 class NotifyError(Exception):
     """Base of everything that notify raises on purpose."""
@@ -27,6 +29,14 @@ class ClaimLost(NotifyError):
 
 class UnknownMail(NotifyError):
     """A mail, a task or an event was asked for that is not there."""
+
+
+class NotAdopted(NotifyError):
+    """Another control table could not be taken over; nothing was written. ``adoption`` names the faulty rows."""
+
+    def __init__(self, message: str, adoption: Any = None) -> None:
+        self.adoption = adoption
+        super().__init__(message)
 
 
 class WrongAddress(NotifyError):

@@ -133,7 +133,8 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
 
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
-    names = sorted(columns_of(found), key=lambda name: name not in RESERVED)
+    # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
+    names = sorted((n for n in columns_of(found) if n != "event_at"), key=lambda name: name not in RESERVED)
     as_event = event_reader(step.kind, names)
     stream = job.room.stream(found, names=names, rows=job.conf.CHUNK_ROWS)
     # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.

@@ -7,9 +7,10 @@ Plain SQL may read and insert: every default is in the database.
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Lower, Now
+from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
+from .fields import ExactCharField, UtcNow
 from .querysets import AttemptQuerySet, MailQueueQuerySet, RunLogQuerySet, SuppressionQuerySet, TaskQueueQuerySet
 
 KIND_LENGTH_MAX = 10
@@ -27,12 +28,12 @@ CHANNEL_LENGTH_MAX = 100
 class Control(models.Model):
     """One event that has had its message prepared. Never pruned: it is the only place asked "already notified?"."""
 
-    kind = models.CharField(max_length=KIND_LENGTH_MAX)
+    kind = ExactCharField(max_length=KIND_LENGTH_MAX)
     key = models.BigIntegerField()
     key2 = models.BigIntegerField(db_default=0)
     language = models.CharField(max_length=10, db_default="", blank=True)
     recipients = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=UtcNow())
 
     objects = models.Manager()
 
@@ -60,8 +61,8 @@ class RunLog(models.Model):
     WHOLE = "pass"
 
     pass_id = models.UUIDField(db_index=True)
-    step = models.CharField(max_length=KIND_LENGTH_MAX)
-    started_at = models.DateTimeField(db_default=Now(), db_index=True)
+    step = ExactCharField(max_length=KIND_LENGTH_MAX)
+    started_at = models.DateTimeField(db_default=UtcNow(), db_index=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     ms = models.BigIntegerField(null=True, blank=True)
     candidates = models.BigIntegerField(db_default=0)
@@ -87,9 +88,10 @@ class RunLog(models.Model):
             ),
         ]
         indexes = [
-            # Who is running now, and when each step last looked at all: both asked by every pass.
-            models.Index(fields=["step"], condition=Q(outcome=Outcome.RUNNING), name="ix_notify_run_log_running"),
-            models.Index(fields=["step", "started_at"], condition=Q(is_full=True), name="ix_notify_run_log_full"),
+            # Who is running now, and when each step last looked at all: both asked by every pass. SQL Server takes an
+            # index with a condition only for a query that has the condition as a literal, as IS NULL is.
+            models.Index(fields=["step"], condition=Q(ended_at__isnull=True), name="ix_notify_run_log_running"),
+            models.Index(fields=["step", "is_full", "started_at"], name="ix_notify_run_log_full"),
             # The lists of the admin: newest first, by outcome, only with work, only died.
             models.Index(fields=["step", "started_at", "id"], name="ix_notify_run_log_step"),
             models.Index(fields=["step", "outcome", "started_at", "id"], name="ix_notify_run_log_outcome"),
@@ -138,8 +140,8 @@ class MailQueue(models.Model):
     state = models.CharField(max_length=10, choices=MailState.choices, db_default=MailState.QUEUED)
     problem = models.TextField(db_default="", blank=True)
     attempts = models.IntegerField(db_default=0)
-    created_at = models.DateTimeField(db_default=Now())
-    due_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=UtcNow())
+    due_at = models.DateTimeField(db_default=UtcNow())
     worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     flight = models.IntegerField(null=True, blank=True)
@@ -187,7 +189,7 @@ class TaskQueue(models.Model):
     assignee = models.CharField(max_length=254, db_default="", blank=True)
     language = models.CharField(max_length=10, db_default="", blank=True)
     payload = models.JSONField(encoder=DjangoJSONEncoder, db_default=models.Value({}, models.JSONField()), blank=True)
-    created_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=UtcNow())
     due_at = models.DateTimeField(null=True, blank=True)
     done_at = models.DateTimeField(null=True, blank=True)
     done_by = models.CharField(max_length=254, db_default="", blank=True)
@@ -245,7 +247,7 @@ class Attempt(models.Model):
     code = models.IntegerField(null=True, blank=True)
     enhanced = models.CharField(max_length=11, db_default="", blank=True)
     text = models.TextField(db_default="", blank=True)
-    at = models.DateTimeField(db_default=Now(), db_index=True)
+    at = models.DateTimeField(db_default=UtcNow(), db_index=True)
     worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
     channel = models.CharField(max_length=CHANNEL_LENGTH_MAX, db_default="", blank=True)
     is_overruled = models.BooleanField(db_default=False)
@@ -294,7 +296,7 @@ class Suppression(models.Model):
 
     address = models.CharField(max_length=ADDRESS_LENGTH_MAX, unique=True)
     reason = models.TextField(db_default="", blank=True)
-    since = models.DateTimeField(db_default=Now())
+    since = models.DateTimeField(db_default=UtcNow())
 
     objects = SuppressionQuerySet.as_manager()
 

@@ -71,6 +71,8 @@ class Run:
     listed: list[Message] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    #: When each row of the log was opened, by its step.
+    opened_at: dict[str, datetime] = field(default_factory=dict)
 
     def elapsed_ms(self, since: float | None = None) -> int:
         """Return the milliseconds since a reading of the monotonic clock; never negative."""
@@ -122,20 +124,29 @@ def run_pass(
         is_stopping=is_stopping,
     )
     run = Run(job=job, started=started, started_at=started_at)
-    if lock is None:
-        return run_steps(run, steps)
+    before = job.room.enter_pass(connection)
     try:
-        answer = lock.acquire(wait_s=wait_s, is_stopping=is_stopping)
+        return run_steps(run, steps) if lock is None else run_locked(run, steps, lock, wait_s=wait_s)
+    finally:
+        # A session that is gone took its settings along.
+        with contextlib.suppress(Error):
+            job.room.leave_pass(connection, before)
+
+
+def run_locked(run: Run, steps: Iterable[Step], lock: PassLock, *, wait_s: float) -> PassReport:
+    """Run the steps under the pass lock, or log why not."""
+    try:
+        answer = lock.acquire(wait_s=wait_s, is_stopping=run.job.is_stopping)
     except LockUnusable as error:
         return refuse(run, Outcome.ERROR, f"{error}")
     if not answer.is_granted:
-        return refuse(run, Outcome.SKIPPED, skipped_text(answer, using=using))
+        return refuse(run, Outcome.SKIPPED, skipped_text(answer, using=run.job.using))
     try:
         try:
-            if not is_dry_run:
+            if not run.job.is_dry_run:
                 close_dead(run)
         except Error as error:
-            drop_ended_session(using)
+            drop_ended_session(run.job.using)
             return refuse(run, Outcome.ERROR, f"the rows of dead passes could not be closed: {error}")
         return run_steps(run, steps)
     finally:
@@ -257,13 +268,14 @@ def failure_text(error: Exception) -> str:
 
 def open_row(run: Run, step: str, *, outcome: Outcome = Outcome.RUNNING, **closed: Any) -> None:
     """Write a row with who runs it; it says running unless all that closes it is given."""
-    started_at = run.started_at if step == RunLog.WHOLE else run.started_at + timedelta(milliseconds=run.elapsed_ms())
+    since = 0 if step == RunLog.WHOLE else run.elapsed_ms()
+    run.opened_at[step] = run.started_at + timedelta(milliseconds=since)
     log_surely(
         run,
         lambda: RunLog.objects.using(run.job.using).create(
             pass_id=run.job.pass_id,
             step=step,
-            started_at=started_at,
+            started_at=run.opened_at[step],
             outcome=outcome,
             **closed,
             host=socket.gethostname(),
@@ -274,13 +286,15 @@ def open_row(run: Run, step: str, *, outcome: Outcome = Outcome.RUNNING, **close
 
 def close_row(run: Run, step: str, *, outcome: Outcome, ms: int, error: str | None, **counts: Any) -> None:
     """Close a row, even one that another pass has closed because it took us for dead."""
+    # Reckoned here: mssql-django adds a duration to a column in whole seconds.
+    ended_at = run.opened_at.get(step, run.started_at) + timedelta(milliseconds=ms)
     rows = RunLog.objects.using(run.job.using).filter(pass_id=run.job.pass_id, step=step)
     log_surely(
         run,
         lambda: rows.update(
             outcome=outcome,
             ms=ms,
-            ended_at=F("started_at") + timedelta(milliseconds=ms),
+            ended_at=ended_at,
             error=None if error is None else stored(error, ERROR_CHARS_MAX),
             **counts,
         ),

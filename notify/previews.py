@@ -92,7 +92,7 @@ def preview_event(
 def preview_example(kind: str, *, language: str = "") -> Preview:
     """Return the mail of a step's own example. Raises: UnknownStep; whatever a template raises."""
     [step] = steps_of([kind])
-    event = Event(kind, 0, 0, None, "somebody@example.org", supported_language(language or None), "", step.example)
+    event = Event(kind, 0, 0, "somebody@example.org", supported_language(language or None), "", step.example)
     return preview_candidate(step, event, language)
 
 

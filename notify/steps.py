@@ -56,7 +56,6 @@ class Event(NamedTuple):
     kind: str
     key: int
     key2: int
-    event_at: datetime | None
     recipients: Any = None
     language: str = ""
     assignee: str = ""
@@ -188,10 +187,10 @@ def columns_of(queryset: QuerySet[Any, Any]) -> list[str]:
 
 
 def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], Event]:
-    """Return what makes an event of a row of the candidate query, whose columns have these names, values last."""
+    """Return what makes an event of a row of these columns, the engine's own (but the time) first, values last."""
     places = {name: place for place, name in enumerate(names) if name in RESERVED}
     value_names, first = names[len(places) :], len(places)
-    key, key2, event_at = places["key"], places["key2"], places["event_at"]
+    key, key2 = places["key"], places["key2"]
     recipients, language, assignee = (places.get(name) for name in ("recipients", "language", "assignee"))
 
     def as_event(row: Sequence[Any]) -> Event:
@@ -199,7 +198,6 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
             kind,
             row[key],
             row[key2],
-            row[event_at],
             None if recipients is None else row[recipients],
             supported_language(None if language is None else row[language]),
             "" if assignee is None else clean(str(row[assignee] or "")),

@@ -1,13 +1,14 @@
 """The sample business: orders with lines, delivery advices, comments, and the people who are told about them."""
 
 from django.db import models
-from django.db.models.functions import Now
+
+from notify.fields import ExactCharField, UtcNow
 
 
 class Contact(models.Model):
     """One person who may be told: a login name, a mail address, a language and a time zone."""
 
-    name = models.CharField(max_length=100, unique=True)
+    name = ExactCharField(max_length=100, unique=True)
     # Not an EmailField: what stands here came from elsewhere, and Kwit has to cope with all of it.
     email = models.CharField(max_length=254, db_default="", blank=True)
     language = models.CharField(max_length=10, db_default="en")
@@ -26,7 +27,7 @@ class Order(models.Model):
     """One purchase order; it exists for the supplier once it is registered."""
 
     number = models.CharField(max_length=40)
-    tenant = models.CharField(max_length=64)
+    tenant = ExactCharField(max_length=64)
     buyer = models.ForeignKey(Contact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     supplier = models.ForeignKey(Contact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     note = models.TextField(db_default="", blank=True)
@@ -52,7 +53,7 @@ class OrderLine(models.Model):
     """One item of an order; ``revision`` grows by one with every change of the row."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="lines")
-    tenant = models.CharField(max_length=64)
+    tenant = ExactCharField(max_length=64)
     item = models.CharField(max_length=100, db_default="", blank=True)
     qty = models.IntegerField(null=True, blank=True)
     revision = models.IntegerField(db_default=0)
@@ -73,8 +74,9 @@ class OrderLine(models.Model):
             ),
         ]
         indexes = [
-            # The few lines that wait to be handled, however many have been.
-            models.Index(fields=["order"], condition=models.Q(handled=False), name="ix_portal_line_unhandled"),
+            # The few lines that wait to be handled, however many have been. Not a partial index: SQL Server would not
+            # take it, because the query has the flag as a parameter.
+            models.Index(fields=["handled", "order"], name="ix_portal_line_unhandled"),
         ]
 
     def __str__(self) -> str:
@@ -127,7 +129,7 @@ class Comment(models.Model):
         db_index=False,
     )
     body = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=Now(), db_index=True)
+    created_at = models.DateTimeField(db_default=UtcNow(), db_index=True)
 
     objects = models.Manager()
 

@@ -22,7 +22,7 @@ class OrderRegistered(FlaggedStep):
 
     def events(self, scope: Scope) -> QuerySet[Any, Any]:
         """Return one row per registered order with lines that wait: key=order."""
-        # IN, not EXISTS: SQLite then starts from the few lines that wait, not from all orders that ever were.
+        # IN, not EXISTS: each database then starts from the few lines that wait, not from all orders that ever were.
         waiting = OrderLine.objects.filter(handled=False).values("order")
         return Order.objects.filter(pk__in=waiting, registered_at__isnull=False).values(
             "number",

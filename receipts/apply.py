@@ -282,7 +282,11 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
             with transaction.atomic(using=alias, durable=durable):
                 return verb()
         except DatabaseError as error:
-            if not get_room(connection).is_collision(error):
+            room = get_room(connection)
+            if connection.in_atomic_block and not connection.needs_rollback and room.has_lost_transaction(connection):
+                # The caller must not go on as if what it wrote before were still there.
+                transaction.set_rollback(True, using=alias)
+            if not room.is_collision(error):
                 raise
             if attempt == attempts_max:
                 raise Collided from error
@@ -311,7 +315,8 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
             cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason])
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
-        if is_applied(kind, plan, digest, alias):
+        connection = connections[alias]
+        if not get_room(connection).has_lost_transaction(connection) and is_applied(kind, plan, digest, alias):
             return False
         raise
     change_all(kind, plan, alias)

@@ -6,22 +6,22 @@ Receipts, their audit rows, stored plans and stored reconciliations.
 
 from django.db import models
 from django.db.models import F, Q
-from django.db.models.functions import Now
 
+from .fields import ExactCharField, UtcNow
 from .querysets import ChangeQuerySet, PlanQuerySet, PlanState
 
 
 class Change(models.Model):
     """One receipt: a change that was committed."""
 
-    change_id = models.CharField(max_length=64, primary_key=True)
-    kind = models.CharField(max_length=20)
-    tenant = models.CharField(max_length=64)
+    change_id = ExactCharField(max_length=64, primary_key=True)
+    kind = ExactCharField(max_length=20)
+    tenant = ExactCharField(max_length=64)
     targets = models.JSONField()
     digest = models.CharField(max_length=64)
     actor = models.CharField(max_length=150, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=UtcNow())
 
     objects = ChangeQuerySet.as_manager()
 
@@ -67,9 +67,9 @@ class Audit(models.Model):
 class StoredPlan(models.Model):
     """One plan kept in the database until two people agree: draft, approved, then applied or refused."""
 
-    change_id = models.CharField(max_length=64)
-    kind = models.CharField(max_length=20)
-    tenant = models.CharField(max_length=64)
+    change_id = ExactCharField(max_length=64)
+    kind = ExactCharField(max_length=20)
+    tenant = ExactCharField(max_length=64)
     targets = models.JSONField()
     digest = models.CharField(max_length=64)
     state = models.CharField(max_length=10, choices=PlanState.choices, db_default=PlanState.DRAFT)
@@ -79,7 +79,7 @@ class StoredPlan(models.Model):
     approved_at = models.DateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     problems = models.JSONField(null=True, blank=True)
-    created_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=UtcNow())
     decided_at = models.DateTimeField(null=True, blank=True)
 
     objects = PlanQuerySet.as_manager()
@@ -118,7 +118,7 @@ class Reconciliation(models.Model):
     """One comparison of a receipt with the rows as they were at that moment."""
 
     change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="reconciliations", db_index=False)
-    taken_at = models.DateTimeField(db_default=Now())
+    taken_at = models.DateTimeField(db_default=UtcNow())
     actor = models.CharField(max_length=150, db_default="", blank=True)
     match = models.IntegerField()
     changed = models.IntegerField()

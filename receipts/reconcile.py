@@ -137,7 +137,8 @@ def inspect_change(*, change_id: str, tenant: str | None = None, using: str | No
     alias = using or router.db_for_write(Change)
     found = Change.objects.using(alias).filter(pk=change_id)
     change = (found if tenant is None else found.filter(tenant=tenant)).first()
-    if change is None:
+    # SQL Server takes a key with a blank at its end for the same.
+    if change is None or change.change_id != change_id or tenant not in (None, change.tenant):
         return None
     audit = Audit.objects.using(alias).filter(change_id=change_id).order_by("target_id")
     return Receipt(

@@ -40,7 +40,11 @@ ROOT = Path(__file__).resolve().parent.parent
 CHILD_S = 60.0
 #: The ``kill`` of a process that forks children on request instead of doing the job itself.
 NURSERY = "nursery"
-WRITING = re.compile(r"\s*(?:INSERT|UPDATE|DELETE|MERGE|WITH\b.*\b(?:INSERT|UPDATE|DELETE|MERGE)\b)", re.I | re.S)
+WRITING = re.compile(
+    # On SQL Server, a batch says what it sets and declares first.
+    r"\s*(?:(?:WITH|SET|DECLARE|BEGIN TRY)\b.*\b)?(?:INSERT|UPDATE|DELETE|MERGE)\b",
+    re.I | re.S,
+)
 
 
 @dataclass(frozen=True)

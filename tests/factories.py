@@ -1,14 +1,18 @@
 """The smallest lawful rows of the sample business; what a test cares about is passed in."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
+
+from django.db import models
 
 from portal.models import Advice, Comment, Contact, Order, OrderLine
 
 #: The moment at which tests take place.
 NOW = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 _numbers = count(1)
+Row = TypeVar("Row", bound=models.Model)
 
 
 def make_contact(*, name: str | None = None, using: str | None = None, **fields: Any) -> Contact:
@@ -42,3 +46,11 @@ def make_comment(*, line: OrderLine | None = None, using: str | None = None, **f
     line = line or make_line(using=using)
     values = {"line": line, "author": "author", "body": "When does it come?", "created_at": NOW}
     return Comment.objects.using(using).create(**values | fields)
+
+
+def make_many(rows: Iterable[Row]) -> list[Row]:
+    """Insert rows of one model at once; return them with their ids, which bulk_create does not tell on SQL Server."""
+    given = list(rows)
+    model = type(given[0])
+    made = model._default_manager.bulk_create(given)
+    return made if made[0].pk else sorted(model._default_manager.order_by("-pk")[: len(given)], key=lambda row: row.pk)

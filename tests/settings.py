@@ -16,3 +16,8 @@ for _database in DATABASES.values():  # noqa: F405
         _options = _database["OPTIONS"]
         _options["init_command"] = _options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
         _database["TEST"] = {"NAME": str(_database["NAME"]).removesuffix(".sqlite3") + ".test.sqlite3"}
+
+if any(_database["ENGINE"] == "mssql" for _database in DATABASES.values()):  # noqa: F405
+    from tests.babelfish import watch_for_it
+
+    watch_for_it()

@@ -109,8 +109,14 @@ class Room(Protocol):
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
         """Give the lock back; a lock that is already gone is no error."""
 
+    def enter_pass(self, connection: BaseDatabaseWrapper) -> Any:
+        """Return what ``leave_pass`` needs to give the connection back as it was."""
+
+    def leave_pass(self, connection: BaseDatabaseWrapper, before: Any) -> None:
+        """Undo what ``yield_to_others`` has set for longer than a transaction."""
+
     def yield_to_others(self, connection: BaseDatabaseWrapper) -> None:
-        """Make the open transaction the one that gives way when it meets another; ends with the transaction."""
+        """Make the open transaction the one that gives way when it meets another; ends with it, or with the pass."""
 
     def is_transient(self, error: Exception) -> bool:
         """Whether the same statements may well succeed when repeated: deadlock, serialization, lock wait."""

@@ -153,6 +153,14 @@ def unlock(connection: BaseDatabaseWrapper, token: Any) -> None:
             cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK_CLASS, LOCK_OBJECT])
 
 
+def enter_pass(connection: BaseDatabaseWrapper) -> Any:
+    """Nothing is set for longer than a transaction."""
+
+
+def leave_pass(connection: BaseDatabaseWrapper, before: Any) -> None:
+    """Nothing was set for longer than a transaction."""
+
+
 def yield_to_others(connection: BaseDatabaseWrapper) -> None:
     # Shorter than deadlock_timeout: whoever meets a pass keeps its locks, the pass repeats its chunk.
     with connection.cursor() as cursor:

@@ -123,6 +123,14 @@ def unlock(connection: BaseDatabaseWrapper, token: Any) -> None:
     token.close()
 
 
+def enter_pass(connection: BaseDatabaseWrapper) -> Any:
+    """Nothing is set for longer than a transaction."""
+
+
+def leave_pass(connection: BaseDatabaseWrapper, before: Any) -> None:
+    """Nothing was set for longer than a transaction."""
+
+
 def yield_to_others(connection: BaseDatabaseWrapper) -> None:
     """There is one writer at a time, and the busy timeout makes the others wait for their turn."""
 

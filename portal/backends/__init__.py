@@ -8,7 +8,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from . import generic
 from .generic import Room
 
-ROOMS = ("sqlite", "postgresql")
+ROOMS = ("sqlite", "postgresql", "microsoft")
 
 
 def room_for(connection: BaseDatabaseWrapper) -> Room:

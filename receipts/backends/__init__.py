@@ -3,10 +3,10 @@
 from django.db import NotSupportedError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from . import postgresql, sqlite
+from . import microsoft, postgresql, sqlite
 from .base import Room
 
-ROOMS: dict[str, Room] = {"sqlite": sqlite, "postgresql": postgresql}
+ROOMS: dict[str, Room] = {"sqlite": sqlite, "postgresql": postgresql, "microsoft": microsoft}
 
 
 def get_room(connection: BaseDatabaseWrapper) -> Room:

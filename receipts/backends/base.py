@@ -84,6 +84,10 @@ class Room(Protocol):
         """Whether the connection is gone, so that nobody knows what became of the last statement."""
         ...
 
+    def has_lost_transaction(self, connection: BaseDatabaseWrapper) -> bool:
+        """Whether the database has ended the whole transaction of its own accord, not only the last savepoint."""
+        ...
+
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
         """Return the statements that make the guarded tables append-only."""
         ...

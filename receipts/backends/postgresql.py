@@ -110,6 +110,11 @@ def is_lost(error: BaseException) -> bool:
     return code is None or code.startswith(("08", "57P")) or code in ENDED_CODES
 
 
+def has_lost_transaction(connection: BaseDatabaseWrapper) -> bool:
+    # After an error it stays open, and refuses everything until the rollback.
+    return False
+
+
 def guard(connection: BaseDatabaseWrapper) -> list[str]:
     function = """
         CREATE OR REPLACE FUNCTION receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -81,6 +81,11 @@ def is_lost(error: BaseException) -> bool:
     return False
 
 
+def has_lost_transaction(connection: BaseDatabaseWrapper) -> bool:
+    # An error undoes its own statement only.
+    return False
+
+
 def guard(connection: BaseDatabaseWrapper) -> list[str]:
     statements = []
     same_key = {

@@ -1,7 +1,7 @@
 """The tables of receipts, audit rows, stored plans and reconciliations."""
 
 import django.db.models.deletion
-import django.db.models.functions.datetime
+from ..fields import ExactCharField, UtcNow
 from django.db import migrations, models
 
 
@@ -16,14 +16,14 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='Change',
             fields=[
-                ('change_id', models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ('kind', models.CharField(max_length=20)),
-                ('tenant', models.CharField(max_length=64)),
+                ('change_id', ExactCharField(max_length=64, primary_key=True, serialize=False)),
+                ('kind', ExactCharField(max_length=20)),
+                ('tenant', ExactCharField(max_length=64)),
                 ('targets', models.JSONField()),
                 ('digest', models.CharField(max_length=64)),
                 ('actor', models.CharField(blank=True, db_default='', max_length=150)),
                 ('reason', models.TextField(blank=True, db_default='')),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('created_at', models.DateTimeField(db_default=UtcNow())),
             ],
             options={
                 'verbose_name': 'receipt',
@@ -36,9 +36,9 @@ class Migration(migrations.Migration):
             name='StoredPlan',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('change_id', models.CharField(max_length=64)),
-                ('kind', models.CharField(max_length=20)),
-                ('tenant', models.CharField(max_length=64)),
+                ('change_id', ExactCharField(max_length=64)),
+                ('kind', ExactCharField(max_length=20)),
+                ('tenant', ExactCharField(max_length=64)),
                 ('targets', models.JSONField()),
                 ('digest', models.CharField(max_length=64)),
                 ('state', models.CharField(choices=[('draft', 'Draft'), ('approved', 'Approved'), ('applied', 'Applied'), ('refused', 'Refused')], db_default='draft', max_length=10)),
@@ -48,7 +48,7 @@ class Migration(migrations.Migration):
                 ('approved_at', models.DateTimeField(blank=True, null=True)),
                 ('reason', models.TextField(blank=True, db_default='')),
                 ('problems', models.JSONField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('created_at', models.DateTimeField(db_default=UtcNow())),
                 ('decided_at', models.DateTimeField(blank=True, null=True)),
             ],
             options={
@@ -80,7 +80,7 @@ class Migration(migrations.Migration):
             name='Reconciliation',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('taken_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('taken_at', models.DateTimeField(db_default=UtcNow())),
                 ('actor', models.CharField(blank=True, db_default='', max_length=150)),
                 ('match', models.IntegerField()),
                 ('changed', models.IntegerField()),

@@ -15,6 +15,7 @@ from notify.backends import room_for
 from notify.backends.base import BUSY, GRANTED, ControlRow, MailRow, TaskRow
 from notify.models import Control, MailQueue, TaskQueue
 from portal.models import Contact, OrderLine
+from tests.babelfish import stand_in_cannot
 from tests.crashing import start_child
 from tests.factories import NOW, make_contact, make_line
 from tests.racing import race, until
@@ -378,6 +379,7 @@ def control_id(room: Any) -> int:
     return int(pk)
 
 
+@stand_in_cannot("OPENJSON leaves the escapes of JSON texts in")
 def test_mails_arrive_as_they_were_sent_whatever_their_text(room):
     pk, pass_id = control_id(room), uuid.uuid4()
     rows = [
@@ -408,6 +410,7 @@ def test_mails_arrive_as_they_were_sent_whatever_their_text(room):
     assert mails[0].created_at is not None
 
 
+@stand_in_cannot("OPENJSON leaves the escapes of JSON texts in")
 def test_tasks_arrive_as_they_were_sent_whatever_their_text(room):
     pk, pass_id = control_id(room), uuid.uuid4()
 

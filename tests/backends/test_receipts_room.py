@@ -10,7 +10,8 @@ from receipts.backends.base import Room, Standing
 from receipts.canonical import Target
 from receipts.kinds import get_kind
 from receipts.models import Audit, Change
-from tests.factories import make_line
+from tests.babelfish import stand_in_cannot
+from tests.factories import make_line, make_many
 from tests.receipts.plain import states, target
 
 pytestmark = pytest.mark.django_db
@@ -77,7 +78,7 @@ def test_thousands_of_targets_are_one_statement_each(room, shape, count, django_
     """R15: the sizes at which a parameter per row would break SQL Server."""
     order = make_line().order
     line = type(make_line())
-    lines = line.objects.bulk_create(
+    lines = make_many(
         line(order=order, tenant="acme", qty=10, revision=4, state="pending", handled=False) for _ in range(count)
     )
     targets = [target(one) for one in lines]
@@ -88,8 +89,10 @@ def test_thousands_of_targets_are_one_statement_each(room, shape, count, django_
         assert room.change_rows(connection, shape, "acme", targets, "CHG-1") == count
 
 
+@stand_in_cannot("it does not let an id be given (IDENTITY_INSERT)")
 def test_the_largest_id_travels_whole(room, shape):
-    line = make_line(pk=2**63 - 1)
+    # SQL Server would have no id left for the next row.
+    line = make_line(pk=2**53 + 1 if connection.vendor == "microsoft" else 2**63 - 1)
 
     assert room.stale_rows(connection, shape, "acme", [target(line)]) == []
     assert room.change_row(connection, shape, "acme", target(line)) == Standing(line.pk, True, 5, 10, "cancelled")

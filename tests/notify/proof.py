@@ -52,7 +52,7 @@ def warm() -> None:
     """Read catalogues and templates and compile patterns, which takes longer than a whole pass."""
     for step in registered():
         for code, _ in settings.LANGUAGES:
-            event = Event(step.kind, 1, 0, NOW, recipients="a@example.org", language=code, values=step.example)
+            event = Event(step.kind, 1, 0, recipients="a@example.org", language=code, values=step.example)
             list(make_messages(step, [event]))
 
 

@@ -10,7 +10,7 @@ from notify.models import Control, MailQueue, RunLog
 from notify.passes import PassReport, run_pass
 from notify.steps import FlaggedStep, Scope, Step
 from portal.models import Comment, OrderLine
-from tests.factories import NOW, make_line
+from tests.factories import NOW, make_line, make_many
 
 _seconds = count(1)
 
@@ -46,7 +46,7 @@ class Lined(FlaggedStep):
 def make_comments(n: int, *, at: datetime = NOW, line: OrderLine | None = None, **fields: Any) -> list[Comment]:
     """Make n comments on one line, a millisecond apart, the oldest first."""
     line = line or make_line()
-    return Comment.objects.bulk_create(
+    return make_many(
         Comment(**{"line": line, "author": "bob", "created_at": at + timedelta(milliseconds=number)} | fields)
         for number in range(n)
     )
@@ -56,7 +56,7 @@ def make_lines(n: int, *, at: datetime = NOW, **fields: Any) -> list[OrderLine]:
     """Make n waiting lines of one order, a minute apart, the oldest first."""
     order = make_line(handled=True).order
     values = {"order": order, "tenant": "acme", "qty": 1, "handled": False}
-    return OrderLine.objects.bulk_create(
+    return make_many(
         OrderLine(**values | {"rejected_at": at + timedelta(minutes=number)} | fields) for number in range(n)
     )
 

@@ -1,7 +1,6 @@
 """A pass as a whole: its lock, its run log, failures that stay alone, flags and the circuit breaker."""
 
 import os
-import re
 import signal
 import socket
 import threading
@@ -23,8 +22,8 @@ from notify.errors import UnknownStep
 from notify.models import ERROR_CHARS_MAX, Control, MailQueue, Outcome, RunLog
 from notify.passes import run_pass
 from portal.models import Contact, OrderLine
-from tests.crashing import start_child
-from tests.factories import NOW, make_comment, make_contact, make_line, make_order
+from tests.crashing import WRITING, start_child
+from tests.factories import NOW, make_comment, make_contact, make_line, make_many, make_order
 from tests.notify.samples import Lined, Remark, do_pass, later, log_row, mailed, make_comments, make_lines, noted
 from tests.racing import race, until
 
@@ -201,7 +200,7 @@ def test_the_row_of_a_skipped_pass_is_never_open(other_session_holds_the_lock):
     with CaptureQueriesContext(connection) as captured:
         do_pass()
 
-    writes = [query["sql"] for query in captured if re.match(r"\s*(INSERT|UPDATE|DELETE)", query["sql"])]
+    writes = [query["sql"] for query in captured if WRITING.match(query["sql"])]
     assert len(writes) == 1
     assert "skipped" in writes[0]
 
@@ -332,7 +331,7 @@ def old_rows(n: int, *, age: timedelta) -> list[int]:
         )
         for number in range(n)
     ]
-    return [row.pk for row in RunLog.objects.bulk_create(rows)]
+    return [row.pk for row in make_many(rows)]
 
 
 def test_rows_are_kept_to_the_day_and_deleted_when_they_are_older(configure):

@@ -30,7 +30,7 @@ def noted(write_template: Any) -> Any:
 
 
 def message(step: Any, *, recipients: Any = "ann@example.org", language: str = "en", **values: Any) -> Any:
-    event = Event("noted", 1, 0, None, recipients=recipients, language=language, values=values)
+    event = Event("noted", 1, 0, recipients=recipients, language=language, values=values)
     (made,) = make_messages(step, [event])
     return made
 
@@ -122,7 +122,7 @@ class Unpleasant:
 
 def test_a_value_that_fails_blocks_its_event_and_the_others_go_on(noted):
     events = [
-        Event("noted", number, 0, None, recipients="ann@example.org", language="en", values={"number": value})
+        Event("noted", number, 0, recipients="ann@example.org", language="en", values={"number": value})
         for number, value in enumerate(["a", Unpleasant(), "c"])
     ]
 
@@ -189,7 +189,7 @@ def test_a_value_that_no_database_takes_as_json_blocks_the_event(noted, value):
 def test_each_subject_is_in_its_recipient_s_language(write_template):
     write_template("mail/noted.subject.txt", "{% load i18n %}{% get_current_language as code %}{{ code }} {{ n }}")
     events = [
-        Event("noted", number, 0, None, recipients="ann@example.org", language=language, values={"n": number})
+        Event("noted", number, 0, recipients="ann@example.org", language=language, values={"n": number})
         for number, language in enumerate(["ja", "en", "pl", "ja"])
     ]
 

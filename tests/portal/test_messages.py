@@ -83,7 +83,7 @@ def test_the_four_kinds_run_in_the_order_that_is_promised():
 
 def test_a_subject_in_japanese_reaches_the_message_unchanged():
     (step,) = [step for step in PORTAL_STEPS if step.kind == "order"]
-    event = Event("order", 1, 0, None, recipients="aiko@example.org", language="ja", values=step.example)
+    event = Event("order", 1, 0, recipients="aiko@example.org", language="ja", values=step.example)
 
     with translation.override("ja"):
         message = make_message(step, event)

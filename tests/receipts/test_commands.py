@@ -234,7 +234,7 @@ def test_the_shell_sees_the_same_exit_codes_and_reads_json_from_stdin():
     assert (done.returncode, json.loads(done.stdout)["applied"]) == (0, True), done.stderr
     assert (stale.returncode, json.loads(stale.stdout)["conflict"]) == (3, "stale")
     assert (wrong.returncode, json.loads(wrong.stdout)["invalid"][0]["where"]) == (4, "the file")
-    assert connection.vendor in ("sqlite", "postgresql")
+    assert connection.vendor in ("sqlite", "postgresql", "microsoft")
 
 
 #: What manage.py does, on the test's database.

@@ -9,6 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from portal.models import OrderLine
+from tests.babelfish import is_stand_in
 from tests.crashing import child_environment, crash_everywhere, run_child, start_child
 from tests.factories import make_line
 from tests.racing import is_waiting_for_lock, open_transaction, until
@@ -57,14 +58,19 @@ def test_a_client_killed_at_any_write_leaves_all_or_nothing(lines):
     assert cancel(*targets) is False
 
 
+#: How many others are connected.
+OTHERS = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
+    "microsoft": "SELECT COUNT(*) FROM sys.dm_exec_sessions WHERE database_id = DB_ID() AND session_id <> @@SPID",
+}
+
+
 def settled(lines):
     """Return the traces of CHG-1 once the server has noticed that its client is dead."""
-    if connection.vendor == "postgresql":
+    if connection.vendor in OTHERS and not is_stand_in():
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            )
+            cursor.execute(OTHERS[connection.vendor])
             if cursor.fetchone()[0]:
                 return None
     return traces("CHG-1", *lines)

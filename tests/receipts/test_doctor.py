@@ -39,6 +39,7 @@ def kind(**changed):
     return ChangeKind(**values | changed)
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("model", [Change, Audit])
 @pytest.mark.parametrize("verb", ["update", "delete"])
 def test_the_database_refuses_to_change_or_delete_a_receipt(model, verb):
@@ -46,24 +47,28 @@ def test_the_database_refuses_to_change_or_delete_a_receipt(model, verb):
     table = model._meta.db_table
     sql = f"DELETE FROM {table}" if verb == "delete" else f"UPDATE {table} SET change_id = 'x'"
 
-    with pytest.raises(IntegrityError, match=f"{table} is append-only"), transaction.atomic():
+    # On SQL Server a trigger cannot choose the class of its error, and ends the whole transaction.
+    with pytest.raises(DatabaseError, match=f"{table} is append-only"), transaction.atomic():
         connection.cursor().execute(sql)
 
     assert Change.objects.count() == Audit.objects.count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("model", [Change, Audit])
 def test_a_receipt_can_neither_be_replaced_nor_truncated(model):
     cancel(target(make_line()))
     table = model._meta.db_table
-    connection.check_constraints()
+    if connection.vendor != "microsoft":  # it has no constraint that waits for the commit
+        connection.check_constraints()
     columns = ", ".join(field.column for field in model._meta.fields)
     sql = {
         "sqlite": f"INSERT OR REPLACE INTO {table} ({columns}) SELECT {columns} FROM {table}",
         "postgresql": f"TRUNCATE {table} CASCADE",
+        "microsoft": f"TRUNCATE TABLE {table}",
     }[connection.vendor]
 
-    with pytest.raises(IntegrityError, match="is append-only"), transaction.atomic():
+    with pytest.raises(DatabaseError, match=r"is append-only|truncate a? ?table"), transaction.atomic():
         connection.cursor().execute(sql)
 
     assert Change.objects.count() == Audit.objects.count() == 1
@@ -195,7 +200,7 @@ def test_the_doctor_finds_a_database_that_does_not_wait_for_its_disk():
             names = {"fsync": "receipts.E021", "full_page_writes": "receipts.E022"}
             cursor.execute("SELECT name FROM pg_settings WHERE name = ANY(%s) AND setting = 'off'", [list(names)])
             off = {names[name] for (name,) in cursor.fetchall()}
-        elif cursor.execute("PRAGMA synchronous").fetchone()[0] == 0:
+        elif connection.vendor == "sqlite" and cursor.execute("PRAGMA synchronous").fetchone()[0] == 0:
             off = {"receipts.E024"}
 
     code, found = doctor()
@@ -206,6 +211,8 @@ def test_the_doctor_finds_a_database_that_does_not_wait_for_its_disk():
 
 @pytest.mark.django_db(transaction=True)
 def test_the_doctor_finds_settings_of_the_connection_that_bear_no_promise():
+    if connection.vendor == "microsoft":
+        pytest.skip("there it is the whole database that has them")
     sqlite = {
         "PRAGMA synchronous = OFF": "receipts.E024",
         "PRAGMA synchronous = NORMAL": "receipts.W024",

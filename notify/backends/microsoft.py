@@ -1,0 +1,347 @@
+"""The room for SQL Server 2017 to 2025 (mssql-django 2 with mssql-python)."""
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.core.exceptions import EmptyResultSet
+from django.db import DatabaseError, DataError, IntegrityError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+
+from . import generic
+from .base import BUSY, ROW_LOCK_WAIT_MS, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
+
+#: The application lock's name; compared case-sensitively, in the scope of one database and one database principal.
+LOCK = "kwit.notify.pass"
+
+#: Rows of one chunk. A row costs up to two locks on one index (its key and, for HOLDLOCK, the range before the next),
+#: and a statement that takes 5,000 on one index locks the whole table instead (lock escalation).
+CHUNK_ROWS_MAX = 2000
+
+#: No limit, as TOP writes it: the largest int.
+ROWS_MAX = 2**31 - 1
+
+#: Deadlock victim, lock request timeout, snapshot update conflict, snapshot invalidated by a change of the schema.
+TRANSIENT = (1205, 1222, 3960, 3961)
+#: The trigger's own ROLLBACK; what a trigger raises itself has a number from 50000.
+TRIGGER_ENDED = 3609
+RAISED_MIN = 50000
+#: What ``telling`` makes of them, so that neither the session's language nor the driver hides the number.
+TRANSIENT_TEXT = "kwit: to be repeated"
+REFUSAL_TEXT = "kwit: refused"
+#: The same for statements that the ORM wrote, which nothing of ours is wrapped around: SQLSTATE 40001 and HYT00 as
+#: mssql-python words them, the number as pyodbc appends it, SQL Server's own words in English.
+TRANSIENT_MARKS = (
+    TRANSIENT_TEXT,
+    "Serialization failure",
+    "Timeout expired",
+    *(f"({number})" for number in TRANSIENT),
+    "deadlock victim",
+    "Lock request time out period exceeded",
+    "Snapshot isolation transaction",
+)
+
+# Neither has SET NOCOUNT ON: without parameters it would stay for the session, and take every row count away.
+TRY_LOCK = f"""
+DECLARE @code int;
+IF APPLOCK_MODE(N'public', N'{LOCK}', N'Session') = N'NoLock'
+    EXEC @code = sp_getapplock
+        @Resource = N'{LOCK}', @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+SELECT @code, @@SPID;
+"""
+IS_LOCKED = f"SELECT APPLOCK_MODE(N'public', N'{LOCK}', N'Session'), @@SPID"
+UNLOCK = f"""
+IF APPLOCK_MODE(N'public', N'{LOCK}', N'Session') <> N'NoLock'
+    EXEC sp_releaseapplock @Resource = N'{LOCK}', @LockOwner = N'Session';
+"""
+# Only the first 32 characters of an application lock's name can be read in sys.dm_tran_locks.
+HOLDER = f"""
+SELECT s.session_id, s.program_name, s.host_name, s.host_process_id, s.login_time
+FROM sys.dm_tran_locks AS l JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
+WHERE l.resource_type = N'APPLICATION' AND l.request_status = N'GRANT' AND l.resource_database_id = DB_ID()
+  AND l.resource_description LIKE N'%[[]{LOCK}]%'
+"""  # noqa: S608 - a constant
+SESSION_BEFORE = """
+SELECT CASE WHEN @@OPTIONS & 16384 = 0 THEN N'OFF' ELSE N'ON' END, @@LOCK_TIMEOUT, s.deadlock_priority
+FROM sys.dm_exec_sessions AS s WHERE s.session_id = @@SPID
+"""
+# Without parameters, and so it must stay: what sp_executesql sets ends with it.
+SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
+
+INSERT_CONTROLS = """
+DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
+DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
+INSERT INTO notify_control (kind, [key], key2, language, recipients)
+OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
+SELECT @kind, r.[key], r.key2, r.language, r.recipients
+FROM OPENJSON(@rows) WITH (
+    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]'
+) AS r
+WHERE NOT EXISTS (
+    SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
+    WHERE c.kind = @kind AND c.[key] = r.[key] AND c.key2 = r.key2
+)
+ORDER BY r.[key], r.key2;
+SELECT [key], key2, id FROM @new;
+"""
+INSERT_MAILS = """
+INSERT INTO notify_mail_queue
+       (pass_id, control_id, template, subject, recipients, language, payload, state, problem)
+SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem
+FROM OPENJSON(%s) WITH (
+    control_id bigint '$[0]', template nvarchar(max) '$[1]', subject nvarchar(max) '$[2]',
+    recipients nvarchar(max) '$[3]' AS JSON, language nvarchar(max) '$[4]', payload nvarchar(max) '$[5]' AS JSON,
+    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]'
+) AS r;
+"""
+INSERT_TASKS = """
+INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload)
+SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload
+FROM OPENJSON(%s) WITH (
+    control_id bigint '$[0]', title nvarchar(max) '$[1]', assignee nvarchar(max) '$[2]',
+    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON
+) AS r;
+"""
+# READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it. The hints only save waiting; what
+# decides between two workers is the condition that the UPDATE repeats.
+CLAIM_MAILS = """
+SET NOCOUNT ON;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
+UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
+WHERE id IN (
+    SELECT TOP (%s) id FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL AND (lease_until IS NULL OR lease_until < %s)
+    ORDER BY due_at, id
+) AND state = N'queued' AND (lease_until IS NULL OR lease_until < %s);
+SELECT id FROM @claimed ORDER BY due_at, id;
+"""
+
+_numbers = itertools.count(1)
+
+
+class Session(NamedTuple):
+    """What a session had set before a pass."""
+
+    xact_abort: str
+    lock_timeout_ms: int
+    deadlock_priority: int
+
+
+def telling(sql: str) -> str:
+    """Return a batch whose error says by itself whether it may be repeated, or is a refusal that a trigger raised."""
+    numbers = ", ".join(map(str, TRANSIENT))
+    return f"""
+SET NOCOUNT ON;
+BEGIN TRY
+{sql.strip()}
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN ({numbers}) THEN N'{TRANSIENT_TEXT}'
+        WHEN @number >= {RAISED_MIN} OR @number = {TRIGGER_ENDED} THEN N'{REFUSAL_TEXT}'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
+"""
+
+
+def fetch(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    """Run one batch to its very end, for an unread rest leaves the connection busy; return its first rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows: list[tuple[Any, ...]] | None = None
+        while True:
+            if rows is None and cursor.description is not None:
+                rows = cursor.fetchall()
+            if not cursor.nextset():
+                return rows or []
+
+
+def now(connection: BaseDatabaseWrapper) -> datetime:
+    moment: datetime = fetch(connection, "SELECT SYSUTCDATETIME()")[0][0]
+    return moment.replace(tzinfo=UTC)
+
+
+def check_session(connection: BaseDatabaseWrapper) -> None:
+    """Nothing can lend an open connection to somebody else; a driver that reconnects by itself is seen by is_locked."""
+
+
+def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
+    # SQL Server would grant it to its own session again and again, each to be released; Kwit does not.
+    code, session = fetch(connection, TRY_LOCK)[0]
+    if code is None:
+        return LockAnswer(BUSY, holder="this very session")
+    answer = LockAnswer(code, token=session)
+    return answer if answer.is_granted else LockAnswer(code, holder=holder(connection))
+
+
+def holder(connection: BaseDatabaseWrapper) -> str:
+    """Return what the server tells of the session that has the lock; it tells only those with VIEW SERVER STATE."""
+    try:
+        found = fetch(connection, HOLDER)
+    except DatabaseError:
+        return ""
+    return "; ".join(
+        f"database session {session} ({program}) from {host}, process {pid}, connected since {since:%Y-%m-%dT%H:%M:%S}"
+        for session, program, host, pid, since in found
+    )
+
+
+def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
+    mode, session = fetch(connection, IS_LOCKED)[0]
+    return bool(mode == "Exclusive" and session == token)
+
+
+def unlock(connection: BaseDatabaseWrapper, token: Any) -> None:
+    if connection.connection is not None:
+        fetch(connection, UNLOCK)
+
+
+def enter_pass(connection: BaseDatabaseWrapper) -> Any:
+    return Session(*fetch(connection, SESSION_BEFORE)[0])
+
+
+def leave_pass(connection: BaseDatabaseWrapper, before: Any) -> None:
+    # A session that is gone took its settings along.
+    if connection.connection is not None:
+        fetch(connection, SESSION.format(*before))
+
+
+def yield_to_others(connection: BaseDatabaseWrapper) -> None:
+    # For the session, because SQL Server has no such setting for a transaction; leave_pass takes it back. XACT_ABORT:
+    # an error must never leave half a transaction open for the next statement.
+    fetch(connection, SESSION.format("ON", ROW_LOCK_WAIT_MS, "LOW"))
+
+
+def is_transient(error: Exception) -> bool:
+    return any(mark in str(error) for mark in TRANSIENT_MARKS)
+
+
+def is_refusal(error: Exception) -> bool:
+    return isinstance(error, DataError | IntegrityError) or REFUSAL_TEXT in str(error)
+
+
+def stream(
+    queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
+) -> Iterator[list[tuple[Any, ...]]]:
+    # One connection has one open result (mssql-python knows no MARS), and a second connection would wait for the rows
+    # that this one has locked. A temporary table holds the result of one statement on the server instead.
+    connection = connections[queryset.db]
+    query = queryset.values_list(*names).query.clone()
+    if query.high_mark is None:
+        # INSERT numbers rows in the order of the SELECT, which is only sorted where TOP says so.
+        query.set_limits(high=ROWS_MAX)
+    compiler = query.get_compiler(using=queryset.db)
+    try:
+        sql, params = compiler.as_sql()
+    except EmptyResultSet:  # Django knows without asking that there are no rows
+        return
+    table = f"#kwit_candidates_{next(_numbers)}"
+    # Created without parameters: what sp_executesql creates ends with it.
+    fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
+    try:
+        fetch(connection, f"INSERT INTO {table} {sql};", params)
+        last, rows = 0, min(rows, CHUNK_ROWS_MAX)
+        while True:
+            fetched = fetch(connection, page(table, rows, last))
+            if not fetched:
+                return
+            last = fetched[-1][0]
+            yield list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+    finally:
+        if connection.connection is not None and not connection.needs_rollback:
+            fetch(connection, f"DROP TABLE IF EXISTS {table};")
+
+
+def created(table: str, types: Sequence[str]) -> str:
+    """Return the SQL that makes a temporary table for rows of these types."""
+    columns = ", ".join(f"c{place} {declared}" for place, declared in enumerate(types))
+    return f"CREATE TABLE {table} (place bigint IDENTITY (1, 1) PRIMARY KEY, {columns});"
+
+
+def page(table: str, rows: int, last: int) -> str:
+    """Return the SQL that reads on in a temporary table."""
+    return f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place;"  # noqa: S608
+
+
+def column_type(connection: BaseDatabaseWrapper, expression: Any) -> str:
+    """Return the type of a temporary column that holds an expression's values."""
+    declared: str = expression.output_field.cast_db_type(connection)
+    if "None" in declared:
+        # A sum of decimals has no digits of its own.
+        declared = "numeric(38, 10)"
+    # The text columns of tempdb would otherwise have the collation of the server, not of this database.
+    return f"{declared} COLLATE DATABASE_DEFAULT NULL" if "char" in declared else f"{declared} NULL"
+
+
+def insert_controls(
+    connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
+) -> dict[tuple[int, int], int]:
+    # NOT EXISTS under UPDLOCK and HOLDLOCK: of two that insert the same key, the second waits for the first to commit
+    # and then finds the row. The unique constraint would only tell after the fact, and for the statement as a whole.
+    new = fetch(connection, telling(INSERT_CONTROLS), [kind, as_json(sorted(rows))])
+    return {(key, key2): pk for key, key2, pk in new}
+
+
+def as_json(rows: Sequence[tuple[Any, ...]], *, nested: Sequence[int] = ()) -> str:
+    """
+    Return rows as one parameter: neither 2,100 parameters nor 1,000 rows of VALUES are the limit then.
+
+    ``nested`` are the places of JSON texts, which become parts of the whole instead of texts in it.
+    """
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+    if not nested:
+        return encode(rows)
+    lines = (", ".join(value if place in nested else encode(value) for place, value in enumerate(row)) for row in rows)
+    return f"[{', '.join(f'[{line}]' for line in lines)}]"
+
+
+def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
+    nested = [MailRow._fields.index(name) for name in ("recipients", "payload")]
+    fetch(connection, telling(INSERT_MAILS), [pass_id.hex, as_json(rows, nested=nested)])
+
+
+def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
+    nested = [TaskRow._fields.index("payload")]
+    fetch(connection, telling(INSERT_TASKS), [pass_id.hex, as_json(rows, nested=nested)])
+
+
+def claim_mails(
+    connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+) -> list[int]:
+    return [pk for (pk,) in fetch(connection, CLAIM_MAILS, [worker, lease_until, limit, now, now, now])]
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+    generic.insert_attempts(connection, rows)
+
+
+def try_begin_mail(
+    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+) -> bool:
+    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+
+
+def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
+    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+
+
+def announce(connection: BaseDatabaseWrapper) -> None:
+    """Nobody listens: Service Broker could wake a worker, but is off in most databases, so ``wait`` only waits."""
+
+
+def wait(connection: BaseDatabaseWrapper, seconds: float) -> bool:
+    time.sleep(seconds)
+    return False

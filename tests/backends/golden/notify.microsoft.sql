@@ -1,0 +1,136 @@
+-- try_lock
+DECLARE @code int;
+IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') = N'NoLock'
+    EXEC @code = sp_getapplock
+        @Resource = N'kwit.notify.pass', @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+SELECT @code, @@SPID;
+
+-- holder
+SELECT s.session_id, s.program_name, s.host_name, s.host_process_id, s.login_time
+FROM sys.dm_tran_locks AS l JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
+WHERE l.resource_type = N'APPLICATION' AND l.request_status = N'GRANT' AND l.resource_database_id = DB_ID()
+  AND l.resource_description LIKE N'%[[]kwit.notify.pass]%'
+
+-- is_locked
+SELECT APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session'), @@SPID
+
+-- unlock
+IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') <> N'NoLock'
+    EXEC sp_releaseapplock @Resource = N'kwit.notify.pass', @LockOwner = N'Session';
+
+-- enter_pass
+SELECT CASE WHEN @@OPTIONS & 16384 = 0 THEN N'OFF' ELSE N'ON' END, @@LOCK_TIMEOUT, s.deadlock_priority
+FROM sys.dm_exec_sessions AS s WHERE s.session_id = @@SPID
+
+-- leave_pass
+SET XACT_ABORT OFF; SET LOCK_TIMEOUT -1; SET DEADLOCK_PRIORITY 0;
+
+-- yield_to_others
+SET XACT_ABORT ON; SET LOCK_TIMEOUT 500; SET DEADLOCK_PRIORITY LOW;
+
+-- stream, its table
+CREATE TABLE #kwit_candidates_1 (place bigint IDENTITY (1, 1) PRIMARY KEY, c0 bigint NULL, c1 nvarchar(10) NULL);
+
+-- stream, its pages
+SELECT TOP (2000) * FROM #kwit_candidates_1 WHERE place > 0 ORDER BY place;
+
+-- insert_controls
+SET NOCOUNT ON;
+BEGIN TRY
+DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
+DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
+INSERT INTO notify_control (kind, [key], key2, language, recipients)
+OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
+SELECT @kind, r.[key], r.key2, r.language, r.recipients
+FROM OPENJSON(@rows) WITH (
+    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]'
+) AS r
+WHERE NOT EXISTS (
+    SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
+    WHERE c.kind = @kind AND c.[key] = r.[key] AND c.key2 = r.key2
+)
+ORDER BY r.[key], r.key2;
+SELECT [key], key2, id FROM @new;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
+
+-- insert_mails
+SET NOCOUNT ON;
+BEGIN TRY
+INSERT INTO notify_mail_queue
+       (pass_id, control_id, template, subject, recipients, language, payload, state, problem)
+SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem
+FROM OPENJSON(%s) WITH (
+    control_id bigint '$[0]', template nvarchar(max) '$[1]', subject nvarchar(max) '$[2]',
+    recipients nvarchar(max) '$[3]' AS JSON, language nvarchar(max) '$[4]', payload nvarchar(max) '$[5]' AS JSON,
+    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]'
+) AS r;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
+
+-- insert_tasks
+SET NOCOUNT ON;
+BEGIN TRY
+INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload)
+SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload
+FROM OPENJSON(%s) WITH (
+    control_id bigint '$[0]', title nvarchar(max) '$[1]', assignee nvarchar(max) '$[2]',
+    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON
+) AS r;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
+
+-- claim_mails
+SET NOCOUNT ON;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
+UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
+WHERE id IN (
+    SELECT TOP (%s) id FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL AND (lease_until IS NULL OR lease_until < %s)
+    ORDER BY due_at, id
+) AND state = N'queued' AND (lease_until IS NULL OR lease_until < %s);
+SELECT id FROM @claimed ORDER BY due_at, id;
+
+-- try_begin_mail
+UPDATE notify_mail_queue SET state = %s, flight = %s WHERE id = %s AND worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL
+
+-- try_settle_mail
+UPDATE notify_mail_queue SET worker = %s, lease_until = %s, flight = %s, state = %s WHERE id = %s AND worker = %s AND state IN ('queued', 'sending', 'uncertain')
+

@@ -1,0 +1,97 @@
+-- stale_rows
+SET NOCOUNT ON;
+DECLARE @approved TABLE (
+    id bigint NOT NULL PRIMARY KEY, revision bigint NOT NULL, qty bigint NOT NULL, slice bigint NOT NULL
+);
+INSERT INTO @approved (id, revision, qty, slice)
+SELECT r.id, r.revision, r.qty, (ROW_NUMBER() OVER (ORDER BY r.id) - 1) / 2000
+FROM OPENJSON(%s) WITH (id bigint '$[0]', revision bigint '$[1]', qty bigint '$[2]') AS r;
+DECLARE @slice bigint = 0, @last bigint = (SELECT MAX(slice) FROM @approved);
+
+DECLARE @stale TABLE (
+    id bigint NOT NULL PRIMARY KEY, there bit NOT NULL, revision bigint NULL, qty bigint NULL, state nvarchar(max) NULL
+);
+WHILE @slice <= @last
+BEGIN
+    INSERT INTO @stale (id, there, revision, qty, state)
+    SELECT a.id, CASE WHEN held.[id] IS NULL THEN 0 ELSE 1 END, held.[revision], held.[qty],
+        held.[state]
+    FROM @approved AS a
+    LEFT OUTER LOOP JOIN [portal_orderline] AS held WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK)
+        ON held.[id] = a.id AND held.[tenant] = %s
+    WHERE a.slice = @slice AND (
+        held.[id] IS NULL OR held.[revision] IS NULL OR held.[revision] <> a.revision
+        OR held.[qty] IS NULL OR held.[qty] <> a.qty
+        OR held.[state] IS NULL OR held.[state] <> %s
+    )
+    ORDER BY a.id
+    OPTION (MAXDOP 1);
+    SET @slice = @slice + 1;
+END;
+SELECT id, there, revision, qty, state FROM @stale ORDER BY id;
+
+-- change_rows
+SET NOCOUNT ON;
+DECLARE @approved TABLE (
+    id bigint NOT NULL PRIMARY KEY, revision bigint NOT NULL, qty bigint NOT NULL, slice bigint NOT NULL
+);
+INSERT INTO @approved (id, revision, qty, slice)
+SELECT r.id, r.revision, r.qty, (ROW_NUMBER() OVER (ORDER BY r.id) - 1) / 2000
+FROM OPENJSON(%s) WITH (id bigint '$[0]', revision bigint '$[1]', qty bigint '$[2]') AS r;
+DECLARE @slice bigint = 0, @last bigint = (SELECT MAX(slice) FROM @approved);
+
+DECLARE @changed TABLE (
+    id bigint NOT NULL PRIMARY KEY, revision_before bigint NOT NULL, revision_after bigint NOT NULL,
+    qty bigint NOT NULL, state_before nvarchar(max) NOT NULL, state_after nvarchar(max) NOT NULL
+);
+DECLARE @audited bigint = 0;
+WHILE @slice <= @last
+BEGIN
+    DELETE FROM @changed;
+    UPDATE [portal_orderline] SET [state] = %s, [revision] = [portal_orderline].[revision] + 1
+    OUTPUT inserted.[id], deleted.[revision], inserted.[revision], inserted.[qty],
+        deleted.[state], inserted.[state]
+    INTO @changed (id, revision_before, revision_after, qty, state_before, state_after)
+    FROM @approved AS a INNER JOIN [portal_orderline] ON [portal_orderline].[id] = a.id
+    WHERE a.slice = @slice AND [portal_orderline].[tenant] = %s
+        AND [portal_orderline].[revision] = a.revision AND [portal_orderline].[qty] = a.qty
+        AND [portal_orderline].[state] = %s;
+    INSERT INTO receipts_audit
+        (change_id, target_id, revision_before, revision_after, qty, state_before, state_after)
+    SELECT %s, id, revision_before, revision_after, qty, state_before, state_after FROM @changed ORDER BY id;
+    SET @audited = @audited + @@ROWCOUNT;
+    SET @slice = @slice + 1;
+END;
+SELECT @audited;
+
+-- change_row
+SET NOCOUNT ON;
+DECLARE @changed TABLE (
+    id bigint NOT NULL, revision bigint NOT NULL, qty bigint NOT NULL, state nvarchar(max) NOT NULL
+);
+UPDATE [portal_orderline] SET [state] = %s, [revision] = [revision] + 1
+OUTPUT inserted.[id], inserted.[revision], inserted.[qty], inserted.[state]
+INTO @changed (id, revision, qty, state)
+WHERE [id] = %s AND [tenant] = %s AND [revision] = %s AND [qty] = %s AND [state] = %s;
+SELECT id, revision, qty, state FROM @changed;
+
+-- guard
+CREATE TRIGGER receipts_changes_append_only ON receipts_changes INSTEAD OF UPDATE, DELETE AS THROW 51547, N'receipts_changes is append-only: a receipt is neither changed nor deleted', 1;
+-- and then
+CREATE TRIGGER receipts_audit_append_only ON receipts_audit INSTEAD OF UPDATE, DELETE AS THROW 51547, N'receipts_audit is append-only: a receipt is neither changed nor deleted', 1;
+-- and then
+CREATE TABLE receipts_audit_pin (audit_id bigint NOT NULL CONSTRAINT pk_receipts_audit_pin PRIMARY KEY CONSTRAINT fk_receipts_audit_pin REFERENCES receipts_audit (id))
+
+-- unguard
+DROP TRIGGER IF EXISTS receipts_changes_append_only
+-- and then
+DROP TRIGGER IF EXISTS receipts_audit_append_only
+-- and then
+DROP TABLE IF EXISTS receipts_audit_pin
+
+-- missing_guards
+SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0 UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k WHERE k.is_disabled = 0
+
+-- weaknesses
+SELECT delayed_durability_desc, page_verify_option_desc FROM sys.databases WHERE database_id = DB_ID()
+
