@@ -65,7 +65,7 @@ def run(vendor: str, scale: float) -> Iterator[Figure]:
         return max(100, round(number * scale))
 
     if vendor not in JSON_FUNCTIONS:
-        # The plain SQL speaks two dialects; SQL Server is measured by tests of its room.
+        # The plain SQL speaks two dialects; SQL Server has no reference yet.
         return
     yield from throughput(vendor, new=rows(100_000))
     empty(vendor)

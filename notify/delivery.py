@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random, SystemRandom
+from typing import Any
 
 from django.db import DatabaseError, connections, router, transaction
 from django.db.transaction import TransactionManagementError
 
 from .backends import room_for
+from .backends.base import Change
 from .channels import get_pause, pause_channel, record_success
 from .conf import Conf, conf
 from .errors import ChannelDown, ClaimLost
@@ -275,10 +277,33 @@ def write(run: Round, flight: Flight | None) -> bool:
     """Settle what is pending and begin the next flight; return whether that one is ours. Transaction: its own."""
     if not run.pending and flight is None:
         return True
-    with transaction.atomic(using=run.using, durable=True):
-        for settlement in run.pending:
-            settle(settlement, using=run.using, worker=run.worker)
-        return flight is None or begin(flight, run)
+    if not is_plain(run.pending, flight):
+        with transaction.atomic(using=run.using, durable=True):
+            for settlement in run.pending:
+                settle(settlement, using=run.using, worker=run.worker)
+            return flight is None or begin(flight, run)
+    connection, last = connections[run.using], run.pending[0] if run.pending else None
+    now = run.now()
+    return room_for(connection).try_go_on(
+        connection,
+        worker=run.worker,
+        now=now,
+        attempts=list(as_attempts(last, worker=run.worker)) if last else [],
+        settled=Change(last.mail.pk, last.values) if last and last.values else None,
+        begun=Change(flight.mail.pk, begin_values(flight, run, now)) if flight else None,
+    )
+
+
+def is_plain(pending: Sequence[Settlement], flight: Flight | None) -> bool:
+    """Whether there is one mail to settle and one to begin, at most, and no digest: nearly always."""
+    if len(pending) > 1 or (pending and pending[0].followers) or (flight and flight.taken):
+        return False
+    return not (pending and pending[0].values and flight and pending[0].mail.pk == flight.mail.pk)
+
+
+def begin_values(flight: Flight, run: Round, now: datetime) -> dict[str, Any]:
+    """Return what the row of a mail gets that goes on the wire."""
+    return {"lease_until": now + run.conf.LEASE, "flight": flight.part, **flight.values}
 
 
 def settle(settlement: Settlement, *, using: str, worker: str) -> None:
@@ -300,7 +325,7 @@ def settle(settlement: Settlement, *, using: str, worker: str) -> None:
 def begin(flight: Flight, run: Round) -> bool:
     """Mark a mail as on the wire, with what is about to be sent; return False when it is not ours any more."""
     connection, now, pk = connections[run.using], run.now(), flight.mail.pk
-    values = {"lease_until": now + run.conf.LEASE, "flight": flight.part, **flight.values}
+    values = begin_values(flight, run, now)
     if not flight.taken:
         return room_for(connection).try_begin_mail(connection, pk, worker=run.worker, now=now, values=values)
     try:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from email.utils import format_datetime, parseaddr
+from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import quote
 
@@ -60,9 +61,15 @@ def sender_of(conf: Conf) -> str:
     return conf.FROM_EMAIL or settings.DEFAULT_FROM_EMAIL
 
 
+@lru_cache(maxsize=64)
+def domain_of(address: str) -> str:
+    """Return the domain of an address that may have a display name."""
+    return parseaddr(address)[1].rpartition("@")[2]
+
+
 def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") -> str:
     """Return the Message-ID of one part: the same at every attempt, another for every event."""
-    domain = conf.MESSAGE_ID_DOMAIN or parseaddr(sender_of(conf))[1].rpartition("@")[2] or "localhost"
+    domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
     # A digest is another message than the mail that leads it, and one event may lead the digests of two people.
     tail = f".digest-{sha256(digest_to.encode()).hexdigest()[:12]}" if digest_to else ""

@@ -152,6 +152,8 @@ def apply_surely(
     # A connection inside the caller's transaction cannot be replaced: what was lost with it is the caller's to repeat.
     pauses = (None,) if connection.in_atomic_block else (*RECONNECT_PAUSES_S, None)
     lost: Exception | None = None
+    # A receipt that is there after no connection was ever made is from before: nothing of ours can have been sent.
+    was_connected = False
     for pause_s in pauses:
         try:
             applied = apply_change(
@@ -160,14 +162,14 @@ def apply_surely(
         except (DatabaseError, InterfaceError) as error:
             if not room.is_lost(error) or connection.in_atomic_block:
                 raise
-            lost = error
+            lost, was_connected = error, was_connected or connection.connection is not None
             connection.close()
             if pause_s is not None:
                 pause(pause_s)
             continue
         if applied:
             return Outcome.APPLIED
-        return Outcome.ALREADY if lost is None else Outcome.CONFIRMED
+        return Outcome.CONFIRMED if was_connected else Outcome.ALREADY
     raise OutcomeUnknown(f"the connection was lost while {change_id!r} was being applied: {lost}") from lost
 
 
@@ -189,6 +191,7 @@ def store_plan(
     """
     plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
     plans.check_origin(actor=author, reason=reason)
+    plans.check_author(author)
     get_kind(kind)
     alias = using or router.db_for_write(StoredPlan)
     stored: StoredPlan = StoredPlan.objects.using(alias).create(
@@ -223,9 +226,11 @@ def approve_plan(*, pk: int, approver: str, digest: str, now: datetime | None = 
     Approve exactly the content whose digest the approver was shown.
 
     Transaction: one conditional UPDATE.
-    Raises: NotApproved when it was edited or approved meanwhile, or when the approver is the author.
+    Raises: NotApproved when it was edited or approved meanwhile, or when the approver is the author; InvalidPlan when
+    the name cannot be kept.
     """
     alias = using or router.db_for_write(StoredPlan)
+    plans.check_origin(actor=approver, reason="")
     moment, plans_there = now or timezone.now(), StoredPlan.objects.using(alias)
     try:
         with transaction.atomic(using=alias):
@@ -299,6 +304,8 @@ def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
     room, shape = get_room(connection), kind.shape(connection)
     row = room.change_row(connection, shape, plan.tenant, target)
     if row is not None:
+        if kind.state_after not in (None, row.state):
+            raise NotWritten(f"row {row.id} was changed, but its state is {row.state!r}; look for triggers")
         return Target(id=row.id, revision=int(row.revision or 0), qty=int(row.qty or 0))
     standing = room.stale_rows(connection, shape, plan.tenant, [target])
     raise Stale(explained(kind, plan, standing)) if standing else Collided
@@ -320,7 +327,7 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
             return False
         raise
     change_all(kind, plan, alias)
-    read_back(plan, digest, alias)
+    read_back(kind, plan, digest, alias)
     return True
 
 
@@ -371,9 +378,13 @@ def first_problem(kind: ChangeKind, target: Target, row: Standing) -> str:
     return "qty_differs" if row.qty != target.qty else kind.stale_problem
 
 
-def read_back(plan: Plan, digest: str, alias: str) -> None:
+def read_back(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> None:
     """Prove success by reading the receipt, as the transaction's last statement."""
-    audited = Audit.objects.using(alias).filter(change_id=plan.change_id).count()
+    audit = Audit.objects.using(alias).filter(change_id=plan.change_id)
+    if kind.state_after is not None:
+        # A trigger may have put another state into the row than the kind sets: that is not this change.
+        audit = audit.filter(state_after=kind.state_after)
+    audited = audit.count()
     stored = Change.objects.using(alias).filter(pk=plan.change_id).values_list("digest", flat=True).first()
     if stored != digest or audited != len(plan.targets):
         raise NotWritten(f"the receipt of {plan.change_id!r} cannot be read back whole; look for triggers and rules")

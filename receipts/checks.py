@@ -112,6 +112,20 @@ def check_database(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
     return [message for alias in mine for message in database_flaws(alias)]
 
 
+def silent_database(alias: str) -> CheckMessage | None:
+    """Return a finding when there is no connection to be had."""
+    try:
+        connections[alias].ensure_connection()
+    except DatabaseError as error:
+        return does_not_answer(alias, error)
+    return None
+
+
+def does_not_answer(alias: str, error: DatabaseError) -> CheckMessage:
+    """Return the finding that a database does not answer."""
+    return Error(f"{alias}: the database does not answer: {error}", hint="see that it runs", id="receipts.E020")
+
+
 def database_flaws(alias: str) -> Iterator[CheckMessage]:
     """Find what is wrong with one database."""
     connection = connections[alias]
@@ -122,7 +136,7 @@ def database_flaws(alias: str) -> Iterator[CheckMessage]:
         yield Error(f"{alias}: {error}", hint="use one of these databases", id="receipts.E034")
         return
     except DatabaseError as error:
-        yield Error(f"{alias}: the database does not answer: {error}", hint="see that it runs", id="receipts.E020")
+        yield does_not_answer(alias, error)
         return
     for found in room.weaknesses(connection):
         kind = Error if found.is_error else Warning

@@ -42,6 +42,12 @@ class ChangeKind:
         """The name of the problem "not in the required state"."""
         return f"not_{self.required_state}"
 
+    @property
+    def state_after(self) -> str | None:
+        """The state in which it leaves a row; None when that is an expression, or the state stays."""
+        state = self.sets.get(self.state_field, self.required_state)
+        return state if isinstance(state, str) else None
+
     def field(self, name: str) -> Field[Any, Any]:
         """Return a field of the model; the checks have shown that it exists."""
         found: Field[Any, Any] = self.model._meta.get_field(name)  # type: ignore[assignment]

@@ -11,6 +11,7 @@ import json
 import re
 import unicodedata
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from python_calamine import CalamineError, CalamineWorkbook
 
 from .canonical import Target, canonical_targets, digest
 from .errors import Flaw, InvalidPlan
+from .extent import check_extent
 
 ID_MAX = 2**63 - 1
 #: One below the largest 32-bit integer, so that revision + 1 always fits.
@@ -143,6 +145,12 @@ def check_origin(*, actor: str, reason: str) -> None:
         raise InvalidPlan([Flaw(json_place(one["loc"]), wording(one)) for one in error.errors()]) from error
 
 
+def check_author(author: str) -> None:
+    """Refuse a plan that nobody has written. Raises: InvalidPlan."""
+    if not author.strip():
+        raise InvalidPlan([Flaw("author", "is empty: four eyes need to know whose the first two are")])
+
+
 def read_plan(
     data: bytes, *, name: str, targets_max: int, change_id: str | None = None, tenant: str | None = None
 ) -> Plan:
@@ -168,19 +176,27 @@ def read_plan(
 def checked(draft: Draft, *, targets_max: int) -> Plan:
     """Return the plan in a draft, or raise InvalidPlan with all of its flaws."""
     flaws = list(draft.flaws)
+    rows = draft.content.get("targets")
+    if isinstance(rows, list) and len(rows) > targets_max:
+        # Not looked into any further: millions of flaws would need gigabytes.
+        raise InvalidPlan([*flaws, count_flaw(rows, targets_max)])
     try:
         shape = PlanShape.model_validate(draft.content)
     except ValidationError as error:
         flaws += [Flaw(draft.name_place(one["loc"]), wording(one)) for one in error.errors(include_url=False)]
-    rows = draft.content.get("targets")
     if isinstance(rows, list):
         flaws += repeated_targets(rows, draft.name_place)
-        if not 1 <= len(rows) <= targets_max:
-            flaws.append(Flaw("targets", f"has {len(rows):,} targets; a change has from 1 to {targets_max:,}"))
+        if not rows:
+            flaws.append(count_flaw(rows, targets_max))
     if flaws:
         raise InvalidPlan(flaws)
     targets = sorted(Target(row.id, row.revision, row.qty) for row in shape.targets)
     return Plan(change_id=shape.change_id, tenant=shape.tenant, targets=tuple(targets))
+
+
+def count_flaw(rows: list[Any], targets_max: int) -> Flaw:
+    """Say that a plan has too few or too many targets."""
+    return Flaw("targets", f"has {len(rows):,} targets; a change has from 1 to {targets_max:,}")
 
 
 def repeated_targets(rows: list[Any], name_place: Callable[[Sequence[int | str]], str]) -> list[Flaw]:
@@ -217,7 +233,7 @@ def wording(error: Any) -> str:
             return f"must be {error['ctx']['le']} or less, not {shown}"
         case "string_too_short":
             return "is empty"
-        case "string_too_long":
+        case "string_too_long" | "too_long":
             return f"is longer than {error['ctx']['max_length']} characters"
         case "string_unicode":
             return "has a character that cannot be stored"
@@ -342,11 +358,14 @@ def xlsx_rows(data: bytes) -> list[tuple[int, list[Any]]]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             unpacked_bytes = sum(entry.file_size for entry in packed.infolist())
-        if unpacked_bytes > XLSX_BYTES_MAX:
-            raise InvalidPlan([Flaw("the file", f"has more than {XLSX_BYTES_MAX:,} bytes when unpacked")])
+            if unpacked_bytes > XLSX_BYTES_MAX:
+                raise InvalidPlan([Flaw("the file", f"has more than {XLSX_BYTES_MAX:,} bytes when unpacked")])
+            for entry in packed.infolist():
+                check_extent(packed.read(entry), entry.filename)
         book = CalamineWorkbook.from_filelike(io.BytesIO(data))
         sheets = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names]
-    except (CalamineError, zipfile.BadZipFile, OSError) as error:
+    except (CalamineError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        # What zipfile raises depends on where the file is spoilt; RuntimeError is its answer to a password.
         raise InvalidPlan([Flaw("the file", f"is not an XLSX workbook: {error}")]) from error
     filled = [(name, rows) for name, rows in sheets if any(cell != "" for row in rows for cell in row)]
     if len(filled) > 1:

@@ -181,6 +181,13 @@ def count_receipts(*, using: str | None = None) -> int:
     return Change.objects.using(using or router.db_for_write(Change)).count()
 
 
+def kinds_of_receipts(*, change_ids: Iterable[str] | None = None, using: str | None = None) -> list[str]:
+    """Return the kinds of these receipts, or of all."""
+    receipts = Change.objects.using(using or router.db_for_write(Change))
+    chosen = receipts if change_ids is None else receipts.filter(pk__in=list(change_ids))
+    return sorted(chosen.order_by().values_list("kind", flat=True).distinct())
+
+
 def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
     """Compare one receipt."""
     rows = joined(change_id, kind, tenant, alias)

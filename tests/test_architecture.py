@@ -79,6 +79,7 @@ ORDER = {
         "errors",
         "canonical",
         "verify",
+        "extent",
         "plans",
         "fields",
         "querysets",

@@ -1,5 +1,6 @@
 """Finds the room of a connection's database; the only place of this app that asks which database it is."""
 
+from functools import cache
 from importlib import import_module
 from typing import cast
 
@@ -15,4 +16,10 @@ def room_for(connection: BaseDatabaseWrapper) -> Room:
     """Return the room of this connection's database. Raises: ImproperlyConfigured when there is none."""
     if connection.vendor not in ROOMS:
         raise ImproperlyConfigured(f"notify has no room for {connection.vendor}; it has {', '.join(ROOMS)}")
-    return cast(Room, import_module(f".{connection.vendor}", __package__))
+    return room_named(connection.vendor)
+
+
+@cache
+def room_named(vendor: str) -> Room:
+    """Return the room of this name; cached, because delivery asks several times a mail."""
+    return cast(Room, import_module(f".{vendor}", __package__))

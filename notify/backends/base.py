@@ -91,6 +91,13 @@ class AttemptRow(NamedTuple):
     channel: str
 
 
+class Change(NamedTuple):
+    """What one row of the mail queue gets from us, by column."""
+
+    mail_id: int
+    values: Mapping[str, Any]
+
+
 class Room(Protocol):
     """One database's way of doing it."""
 
@@ -175,6 +182,23 @@ class Room(Protocol):
 
         ``uncertain`` is one of the states it may be in: the lease ran out, but now we do know. ``values`` may keep the
         worker's name. Transaction: the caller's.
+        """
+
+    def try_go_on(
+        self,
+        connection: BaseDatabaseWrapper,
+        *,
+        worker: str,
+        now: datetime,
+        attempts: Sequence[AttemptRow],
+        settled: Change | None,
+        begun: Change | None,
+    ) -> bool:
+        """
+        Write what came of one mail and that the next one is on the wire, as the functions above do, both or neither.
+
+        Return False when the next one is not ours any more; what came of the last one is written all the same. The two
+        are different mails. Transaction: its own, durable.
         """
 
     def announce(self, connection: BaseDatabaseWrapper) -> None:

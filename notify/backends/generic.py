@@ -10,13 +10,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from .base import AttemptRow
+from .base import AttemptRow, Change
 
-INSERT_ATTEMPT = f"""
-    INSERT INTO notify_attempt ({", ".join(AttemptRow._fields)}) VALUES ({", ".join(["%s"] * len(AttemptRow._fields))})
-"""  # noqa: S608 - names of ours
+#: 11 parameters each: below the 2,100 parameters of SQL Server.
+ATTEMPTS_PER_STATEMENT = 100
+#: A claim that still holds, and one whose end may still be told.
+IS_OURS = "worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL"
+IS_OPEN = "worker = %s AND state IN ('queued', 'sending', 'uncertain')"
 
 
 def adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:
@@ -26,34 +29,65 @@ def adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:
     return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
 
-def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+def insertion(rows: Sequence[AttemptRow]) -> tuple[str, list[Any]]:
+    """Return the statement, and its parameters, that inserts attempts."""
+    marks = f"({', '.join(['%s'] * len(AttemptRow._fields))})"
+    sql = f"INSERT INTO notify_attempt ({', '.join(AttemptRow._fields)}) VALUES {', '.join([marks] * len(rows))}"  # noqa: S608
+    return sql, [value for row in rows for value in row]
+
+
+def beginning(change: Change, *, worker: str, now: datetime) -> tuple[str, list[Any]]:
+    """Return the statement, and its parameters, that marks a claimed mail as on the wire."""
+    return updating(change.mail_id, {"state": "sending", **change.values}, IS_OURS, [worker, now])
+
+
+def settling(change: Change, *, worker: str) -> tuple[str, list[Any]]:
+    """Return the statement, and its parameters, that ends a claim."""
+    cleared = {"worker": "", "lease_until": None, "flight": None, **change.values}
+    return updating(change.mail_id, cleared, IS_OPEN, [worker])
+
+
+def updating(mail_id: int, values: Mapping[str, Any], condition: str, params: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the statement, and its parameters, that changes one row of the mail queue on a condition."""
+    columns = ", ".join(f"{name} = %s" for name in values)
+    sql = f"UPDATE notify_mail_queue SET {columns} WHERE id = %s AND {condition}"  # noqa: S608 - names of ours
+    return sql, [*values.values(), mail_id, *params]
+
+
+def run(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> int:
+    """Execute a statement; return how many rows it met."""
     with connection.cursor() as cursor:
-        params = [[adapted(connection, value) for value in row] for row in rows]
-        if len(params) == 1:
-            cursor.execute(INSERT_ATTEMPT, params[0])
-        else:
-            cursor.executemany(INSERT_ATTEMPT, params)
+        cursor.execute(sql, [adapted(connection, value) for value in params])
+        return int(cursor.rowcount)
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+    for start in range(0, len(rows), ATTEMPTS_PER_STATEMENT):
+        run(connection, *insertion(rows[start : start + ATTEMPTS_PER_STATEMENT]))
 
 
 def try_begin_mail(
     connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
 ) -> bool:
-    condition = "worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL"
-    return update_mail(connection, mail_id, {"state": "sending", **values}, condition, [worker, now]) == 1
+    return run(connection, *beginning(Change(mail_id, values), worker=worker, now=now)) == 1
 
 
 def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
-    condition = "worker = %s AND state IN ('queued', 'sending', 'uncertain')"
-    cleared = {"worker": "", "lease_until": None, "flight": None, **values}
-    return update_mail(connection, mail_id, cleared, condition, [worker]) == 1
+    return run(connection, *settling(Change(mail_id, values), worker=worker)) == 1
 
 
-def update_mail(
-    connection: BaseDatabaseWrapper, mail_id: int, values: Mapping[str, Any], condition: str, params: Sequence[Any]
-) -> int:
-    """Update one row of the mail queue on a condition; return how many it met."""
-    columns = ", ".join(f"{name} = %s" for name in values)
-    given = [adapted(connection, value) for value in (*values.values(), mail_id, *params)]
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE notify_mail_queue SET {columns} WHERE id = %s AND {condition}", given)  # noqa: S608
-        return int(cursor.rowcount)
+def try_go_on(
+    connection: BaseDatabaseWrapper,
+    *,
+    worker: str,
+    now: datetime,
+    attempts: Sequence[AttemptRow],
+    settled: Change | None,
+    begun: Change | None,
+) -> bool:
+    with transaction.atomic(using=connection.alias, durable=True):
+        if attempts:
+            insert_attempts(connection, attempts)
+        if settled is not None:
+            try_settle_mail(connection, settled.mail_id, worker=worker, values=settled.values)
+        return begun is None or try_begin_mail(connection, begun.mail_id, worker=worker, now=now, values=begun.values)

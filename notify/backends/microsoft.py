@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from . import generic
-from .base import BUSY, ROW_LOCK_WAIT_MS, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
+from .base import BUSY, ROW_LOCK_WAIT_MS, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: The application lock's name; compared case-sensitively, in the scope of one database and one database principal.
 LOCK = "kwit.notify.pass"
@@ -336,6 +336,18 @@ def try_begin_mail(
 
 def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
     return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+
+
+def try_go_on(
+    connection: BaseDatabaseWrapper,
+    *,
+    worker: str,
+    now: datetime,
+    attempts: Sequence[AttemptRow],
+    settled: Change | None,
+    begun: Change | None,
+) -> bool:
+    return generic.try_go_on(connection, worker=worker, now=now, attempts=attempts, settled=settled, begun=begun)
 
 
 def announce(connection: BaseDatabaseWrapper) -> None:

@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGconn
 
 from ..errors import LockUnusable
 from . import generic
-from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
+from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
 #: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.
@@ -269,6 +269,37 @@ def try_begin_mail(
 
 def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
     return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+
+
+def try_go_on(
+    connection: BaseDatabaseWrapper,
+    *,
+    worker: str,
+    now: datetime,
+    attempts: Sequence[AttemptRow],
+    settled: Change | None,
+    begun: Change | None,
+) -> bool:
+    # One statement is its own transaction and one round trip, where BEGIN, three statements and COMMIT are five.
+    # Its parts see the same rows as they were before it, so each row may occur in one of them only.
+    parts: dict[str, tuple[str, list[Any]]] = {}
+    if attempts:
+        parts["tried"] = generic.insertion(attempts)
+    if settled is not None:
+        parts["settled"] = generic.settling(settled, worker=worker)
+    if begun is not None:
+        sql, params = generic.beginning(begun, worker=worker, now=now)
+        parts["begun"] = f"{sql} RETURNING id", params
+    if not parts:
+        return True
+    # A part is carried out whether or not somebody reads it.
+    answer = "SELECT count(*) FROM begun" if begun is not None else "SELECT 1"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"WITH {', '.join(f'{name} AS ({sql})' for name, (sql, _) in parts.items())} {answer}",
+            [generic.adapted(connection, value) for _, params in parts.values() for value in params],
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def announce(connection: BaseDatabaseWrapper) -> None:

@@ -20,7 +20,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from . import generic
-from .base import BUSY, GRANTED, AttemptRow, ControlRow, LockAnswer, MailRow, TaskRow
+from .base import BUSY, GRANTED, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow
 
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
@@ -249,6 +249,18 @@ def try_begin_mail(
 
 def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
     return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+
+
+def try_go_on(
+    connection: BaseDatabaseWrapper,
+    *,
+    worker: str,
+    now: datetime,
+    attempts: Sequence[AttemptRow],
+    settled: Change | None,
+    begun: Change | None,
+) -> bool:
+    return generic.try_go_on(connection, worker=worker, now=now, attempts=attempts, settled=settled, begun=begun)
 
 
 def announce(connection: BaseDatabaseWrapper) -> None:

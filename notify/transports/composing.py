@@ -10,6 +10,7 @@ from base64 import encodebytes
 from binascii import b2a_qp
 from email.header import Header
 from email.utils import formataddr, parseaddr
+from functools import lru_cache
 from hashlib import sha256
 
 from django.utils.encoding import punycode
@@ -70,6 +71,7 @@ def header_value(name: str, text: str) -> str:
     return Header(line, "utf-8", maxlinelen=LINE_CHARS_MAX, header_name=name).encode(linesep="\r\n")
 
 
+@lru_cache(maxsize=1024)
 def envelope_address(address: str) -> str:
     """Return the bare address as a server takes it, a domain in other letters as punycode. Raises: ValueError."""
     bare = parseaddr(address)[1] if "<" in address else address
@@ -79,6 +81,7 @@ def envelope_address(address: str) -> str:
     return f"{local}{at}{domain if domain.isascii() else punycode(domain)}"
 
 
+@lru_cache(maxsize=64)
 def shown_address(address: str) -> str:
     """Return an address with its display name as a header's value."""
     name, bare = parseaddr(one_line(address))

@@ -139,7 +139,9 @@ def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
     wanted = [f"{table}_append_only" for table in GUARDED_TABLES]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT tgname FROM pg_trigger WHERE tgname = ANY(%s) AND tgenabled <> 'D'"
+            # Enabled for ordinary sessions (not R, for replicas only), and still before all three verbs: the bits of
+            # pg_trigger.h for BEFORE, DELETE, UPDATE and TRUNCATE.
+            "SELECT tgname FROM pg_trigger WHERE tgname = ANY(%s) AND tgenabled IN ('O', 'A') AND tgtype & 58 = 58"
             " AND tgrelid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)",
             [wanted, list(GUARDED_TABLES)],
         )

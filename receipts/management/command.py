@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from ..api import Outcome, apply_surely, rehearse_change
 from ..conf import load_settings
-from ..errors import Conflict, InvalidPlan, OutcomeUnknown, UnknownKind
+from ..errors import Conflict, Flaw, InvalidPlan, NotWritten, OutcomeUnknown, UnknownKind
 from ..models import Change
-from ..plans import Plan, read_plan
+from ..plans import Plan, check_origin, read_plan
 
 EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS = 3, 4, 5
 #: EX_TEMPFAIL of sysexits.h: try again.
@@ -42,7 +42,12 @@ class ReceiptsCommand(BaseCommand):
 
     def answer(self, options: dict[str, Any], content: Any, text: str) -> None:
         """Print an answer for a program or for a person."""
-        self.stdout.write(json.dumps(content, cls=DjangoJSONEncoder, ensure_ascii=False) if options["json"] else text)
+        self.stdout.write(json.dumps(content, cls=DjangoJSONEncoder) if options["json"] else self.printable(text))
+
+    def printable(self, text: str) -> str:
+        """Escape what the terminal cannot show: an answer about a committed change must not end in an error."""
+        encoding = getattr(self.stdout, "encoding", None) or "utf-8"
+        return text.encode(encoding, "backslashreplace").decode(encoding)
 
     def watched(self, rows: Iterable[Any], *, total: int) -> Iterator[Any]:
         """Show progress on stderr while rows come, when a person is looking."""
@@ -80,7 +85,7 @@ class BatchCommand(ReceiptsCommand):
             )
             self.answer(options, {"conflict": error.conflict, "problems": problems}, text or str(error))
             raise CommandError(f"Conflict: {error}. Nothing was written.", returncode=EXIT_CONFLICT) from error
-        except UnknownKind as error:
+        except (UnknownKind, NotWritten) as error:
             raise CommandError(str(error)) from error
         content = {
             "change_id": plan.change_id,
@@ -95,7 +100,7 @@ class BatchCommand(ReceiptsCommand):
         try:
             data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         except OSError as error:
-            raise CommandError(f"{name} cannot be read: {error.strerror}", returncode=EXIT_INVALID) from error
+            raise InvalidPlan([Flaw(name, f"cannot be read: {error.strerror}")]) from error
         return read_plan(
             data,
             name=name,
@@ -117,7 +122,7 @@ class BatchCommand(ReceiptsCommand):
                 using=self.alias(options),
             )
         except OutcomeUnknown as error:
-            settle = f"manage.py inspect_change {shlex.quote(plan.change_id)} --database {self.alias(options)}"
+            settle = f"manage.py inspect_change --database {self.alias(options)} -- {shlex.quote(plan.change_id)}"
             content = {"change_id": plan.change_id, "unknown": str(error), "settle": settle}
             self.answer(options, content, f"{plan.change_id}: unknown")
             raise CommandError(
@@ -126,6 +131,7 @@ class BatchCommand(ReceiptsCommand):
 
     def rehearse(self, kind: str, plan: Plan, options: dict[str, Any]) -> None:
         """Say what would happen."""
+        check_origin(actor=options["actor"], reason=options["reason"])
         would = rehearse_change(
             kind=kind, change_id=plan.change_id, tenant=plan.tenant, targets=plan.targets, using=self.alias(options)
         )

@@ -196,15 +196,15 @@ def page(process: subprocess.Popen[str], address: str) -> str:
 
 def test_the_demo_runs_twice_from_an_empty_file_and_serves_the_admin_until_ctrl_c(newcomer, tmp_path):
     with run_demo(newcomer, "--serve", "0") as ended:
-        once = ended.communicate(timeout=60)[0]
+        once = ended.communicate(timeout=180)[0]
     assert ended.returncode == 0, once
 
     port = free_port()
     with run_demo(newcomer, "--port", str(port)) as process:
         try:
-            assert 'name="password"' in until(lambda: page(process, f"http://127.0.0.1:{port}/"), timeout_s=60)
+            assert 'name="password"' in until(lambda: page(process, f"http://127.0.0.1:{port}/"), timeout_s=180)
             process.send_signal(signal.SIGINT)
-            again = process.communicate(timeout=20)[0]
+            again = process.communicate(timeout=60)[0]
         finally:
             process.kill()
     assert process.returncode == 0, again

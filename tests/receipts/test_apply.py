@@ -355,6 +355,24 @@ def test_a_database_that_silently_writes_less_is_no_success(table, break_with_tr
     assert not Change.objects.exists()
 
 
+def test_a_database_that_sets_another_state_is_no_success(break_with_trigger):
+    """R11: a trigger keeps the row pending; a receipt of "pending" is not what was asked for."""
+    if connection.vendor != "postgresql":
+        pytest.skip("only there can a trigger change the row that is about to be written")
+    line = make_line()
+    break_with_trigger(
+        "portal_orderline", "UPDATE", sqlite="", microsoft="", postgresql="NEW.state = OLD.state; RETURN NEW"
+    )
+
+    with pytest.raises(NotWritten):
+        cancel(target(line))
+    with pytest.raises(NotWritten):
+        cancel_one(tenant="acme", target=target(line))
+
+    assert states(line) == [("pending", 4)]
+    assert not Change.objects.exists()
+
+
 def cancel_after_a_swallowed_error(line):
     """Do what a careless caller does: go on in a transaction that an error has spoiled."""
     with transaction.atomic():

@@ -95,10 +95,15 @@ def test_an_invalid_plan_exits_4_and_names_each_place(plan):
 
 
 def test_a_missing_file_exits_4():
-    with pytest.raises(CommandError, match="cannot be read") as caught:
-        call_command("cancel_batch", "no-such-plan.json")
+    output = io.StringIO()
+
+    with pytest.raises(CommandError) as caught:
+        call_command("cancel_batch", "no-such-plan.json", "--json", stdout=output)
 
     assert caught.value.returncode == 4
+    assert json.loads(output.getvalue()) == {
+        "invalid": [{"where": "no-such-plan.json", "problem": "cannot be read: No such file or directory"}]
+    }
 
 
 def test_a_dry_run_answers_and_writes_nothing(plan):
@@ -246,3 +251,19 @@ for alias, values in json.loads(os.environ["KWIT_CHILD_DATABASES"]).items():
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", "cancel_batch", "-", "--json"])
 """
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_about_a_committed_change_fits_any_terminal():
+    from tests.crashing import child_environment
+
+    line = make_line()
+    plan = json.dumps({"change_id": "ŻÓŁW-1", "tenant": "acme", "targets": [target(line)._asdict()]})
+    environment = child_environment() | {"PYTHONPATH": os.getcwd(), "PYTHONIOENCODING": "ascii"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", SHELL], input=plan, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["change_id"] == "ŻÓŁW-1"

@@ -9,6 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from portal.models import OrderLine
+from receipts.api import apply_surely
 from tests.babelfish import is_stand_in
 from tests.crashing import child_environment, crash_everywhere, run_child, start_child
 from tests.factories import make_line
@@ -159,6 +160,24 @@ def test_a_batch_whose_database_stays_away_is_unknown_and_says_what_settles_it(l
     assert "manage.py inspect_change CHG-1 --database default" in answer["settle"]
     assert answer["settle"] in ended.stderr
     until(lambda: traces("CHG-1", *lines) == WHOLE)
+
+
+def test_a_receipt_from_before_is_not_taken_for_the_answer_to_what_was_never_sent(lines, postgresql):
+    cancel(*map(target, lines))
+    port = connection.settings_dict["PORT"]
+    connection.close()
+
+    def come_back(pause_s):
+        connection.settings_dict["PORT"] = port
+
+    connection.settings_dict["PORT"] = "1"
+    try:
+        approved = [target(line) for line in lines]
+        outcome = apply_surely(kind="cancel", change_id="CHG-1", tenant="acme", targets=approved, pause=come_back)
+    finally:
+        connection.settings_dict["PORT"] = port
+
+    assert outcome == "already applied"
 
 
 def test_a_batch_whose_database_was_never_there_is_unknown_too(plan, postgresql):

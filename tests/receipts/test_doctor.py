@@ -10,7 +10,7 @@ from django.apps import apps
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, IntegrityError, connection, models, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, models, transaction
 from django.test.utils import isolate_apps
 
 from portal.models import OrderLine
@@ -252,6 +252,33 @@ def test_the_doctor_names_kinds_that_nobody_declares(monkeypatch):
     monkeypatch.setattr(kinds, "_registered", {})
 
     assert "receipts.W035" in ids(check_database(databases=["default"]))
+
+
+def test_the_doctor_finds_a_trigger_that_does_not_fire():
+    """It is there by its name, but for replicas only, or for one verb only."""
+    if connection.vendor != "postgresql":
+        pytest.skip("only there can a trigger be kept from firing without being off")
+    room, name = get_room(connection), "receipts_audit_append_only"
+    drop, create = f"DROP TRIGGER {name} ON receipts_audit", "FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
+
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE receipts_audit ENABLE REPLICA TRIGGER {name}")
+        assert room.missing_guards(connection) == [name]
+        cursor.execute(f"ALTER TABLE receipts_audit ENABLE ALWAYS TRIGGER {name}")
+        assert room.missing_guards(connection) == []
+        cursor.execute(f"{drop}; CREATE TRIGGER {name} BEFORE UPDATE ON receipts_audit {create}")
+        assert room.missing_guards(connection) == [name]
+
+
+def test_the_doctor_answers_when_there_is_no_connection(monkeypatch):
+    """Whole and as JSON, whichever app's checks would have asked first."""
+    monkeypatch.setattr(connection, "ensure_connection", mock.Mock(side_effect=OperationalError("refused")))
+    output = io.StringIO()
+
+    with pytest.raises(CommandError):
+        call_command("doctor", "--json", "--database", "default", stdout=output)
+
+    assert [one["id"] for one in json.loads(output.getvalue())["findings"]] == ["receipts.E020"]
 
 
 def test_the_doctor_says_when_a_database_does_not_answer(monkeypatch):

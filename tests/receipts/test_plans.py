@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 
 import openpyxl
 import pytest
@@ -235,6 +236,58 @@ def test_what_is_no_workbook_is_said_to_be_none(data):
     options = {"name": "plan.xlsx", "change_id": "CHG-1", "tenant": "acme"}
 
     assert flaws(data, **options)[0][1].startswith("is not an XLSX workbook")
+
+
+def redone(data, change):
+    """Return a workbook whose sheet's XML was changed."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w") as new:
+        for entry in old.infolist():
+            part = old.read(entry)
+            new.writestr(entry.filename, change(part) if "sheet" in entry.filename else part)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>',
+        b'<row r="9"><c r="ZZZZZZZ99999999999"><v>1</v></c></row>',
+        b'<!-- <c " --><row r="1048576"><c s=\'> r="A1"\' r = "XFD1048576"><v>1</v></c></row>',
+        b'<row r="1048576">' + b"<c><v>1</v></c>" * 9 + b"</row>",
+    ],
+)
+def test_a_workbook_with_a_cell_at_the_far_end_is_refused_and_not_unrolled(stray):
+    data = workbook([["id", "revision", "qty"], [1, 4, 10]])
+    far = redone(data, lambda part: part.replace(b"</sheetData>", stray + b"</sheetData>"))
+    options = {"name": "plan.xlsx", "change_id": "CHG-1", "tenant": "acme"}
+
+    assert [problem for _, problem in flaws(far, **options)] == ["is filled, far from all else; delete what is there"]
+
+
+def test_a_cell_at_the_far_end_that_has_a_format_only_does_no_harm():
+    formatted = b'<row r="1048576"><c r="XFD1048576" s="0"/></row></sheetData>'
+    data = workbook([["id", "revision", "qty"], [1, 4, 10]])
+    data = redone(data, lambda part: part.replace(b"</sheetData>", formatted))
+
+    assert read(data, name="plan.xlsx", change_id="CHG-1", tenant="acme").targets == (Target(1, 4, 10),)
+
+
+def test_a_workbook_of_another_zip_version_or_with_a_password_is_none():
+    data = workbook([["id", "revision", "qty"], [1, 4, 10]])
+    options = {"name": "plan.xlsx", "change_id": "CHG-1", "tenant": "acme"}
+
+    for at, value in ((6, 0xFF), (8, 1)):
+        spoilt = bytearray(data)
+        spoilt[data.index(b"PK\x01\x02") + at] = value
+        assert flaws(bytes(spoilt), **options)[0][1].startswith("is not an XLSX workbook")
+
+
+def test_far_too_many_targets_are_one_flaw():
+    """However wrong each is: a file of sixteen megabytes holds millions."""
+    found = flaws(HEAD + "[" + ",".join(["{}"] * 10_001) + "]}")
+
+    assert found == [("targets", "has 10,001 targets; a change has from 1 to 10,000")]
 
 
 def test_other_files_and_too_large_ones_are_refused():

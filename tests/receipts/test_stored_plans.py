@@ -188,3 +188,8 @@ def test_a_flawed_plan_is_not_stored():
         stored(Target(True, 4, 10))
 
     assert not StoredPlan.objects.exists()
+
+
+def test_a_plan_without_an_author_is_refused_in_words():
+    with pytest.raises(InvalidPlan, match="author"):
+        store_plan(kind="cancel", change_id="CHG-9", tenant="acme", targets=[Target(1, 0, 1)], author=" ")

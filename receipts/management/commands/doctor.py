@@ -6,7 +6,7 @@ from django.core.checks import ERROR, CheckMessage, run_checks
 from django.core.management.base import CommandError
 from django.db import connections
 
-from ...checks import DOCTOR
+from ...checks import DOCTOR, silent_database
 from ...management.command import ReceiptsCommand
 
 
@@ -18,7 +18,10 @@ class Command(ReceiptsCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = [options["database"]] if options["database"] else list(connections)
-        messages = run_checks(tags=[DOCTOR], include_deployment_checks=True, databases=aliases)
+        # Asked here, so that no app's check has to cope with a database that is not there.
+        silent = {alias: found for alias in aliases if (found := silent_database(alias))}
+        answering = [alias for alias in aliases if alias not in silent]
+        messages = [*silent.values(), *run_checks(tags=[DOCTOR], include_deployment_checks=True, databases=answering)]
         findings = [self.finding(message) for message in messages]
         lines = [f"{one['severity']} {one['id']}: {one['about']}. To do: {one['what_to_do']}" for one in findings]
         self.answer(options, {"findings": findings}, "\n".join(lines) or "Nothing found.")

@@ -6,9 +6,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ...api import UnknownKind, reconcile, record_reconciliation
+from ...api import InvalidPlan, UnknownKind, reconcile, record_reconciliation
+from ...kinds import get_kind
 from ...management.command import EXIT_DIFFERS, ReceiptsCommand
-from ...reconcile import Reconciled, count_receipts
+from ...plans import check_origin
+from ...reconcile import Reconciled, count_receipts, kinds_of_receipts
 
 
 class Command(ReceiptsCommand):
@@ -31,6 +33,10 @@ class Command(ReceiptsCommand):
         ids = None if options["all"] else options["change_ids"]
         total = count_receipts(using=alias) if ids is None else len(ids)
         try:
+            # All that can be wrong is asked before the JSON object is opened.
+            check_origin(actor=options["actor"], reason="")
+            for kind in kinds_of_receipts(change_ids=ids, using=alias):
+                get_kind(kind)
             results = reconcile(change_ids=ids, using=alias)
             self.begin(options)
             for result in self.watched(results, total=total):
@@ -38,7 +44,7 @@ class Command(ReceiptsCommand):
                 separator, differing = ", ", differing + (not result.is_match)
                 if options["record"]:
                     record_reconciliation(result, actor=options["actor"], using=alias)
-        except (LookupError, UnknownKind) as error:
+        except (LookupError, UnknownKind, InvalidPlan) as error:
             raise CommandError(str(error)) from error
         self.end(options)
         if differing:
@@ -52,9 +58,9 @@ class Command(ReceiptsCommand):
     def show(self, result: Reconciled, options: dict[str, Any], separator: str) -> None:
         """Print one receipt's result."""
         if options["json"]:
-            self.stdout.write(separator + json.dumps(result.as_json(), ensure_ascii=False), ending="")
+            self.stdout.write(separator + json.dumps(result.as_json()), ending="")
         else:
-            self.stdout.write(result.as_text())
+            self.stdout.write(self.printable(result.as_text()))
 
     def end(self, options: dict[str, Any]) -> None:
         """Close the JSON object."""
