@@ -4,9 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from notify.models import Control, MailQueue, RunLog
+from notify.channels import pause_channel
+from notify.conf import conf
+from notify.models import Channel, Control, MailQueue, RunLog
 from tests.browser.chromium import PHONE, axe_findings
 from tests.browser.story import OPERATE, VIEW, fill, make_user
 
@@ -23,6 +26,10 @@ PAGES = [
     "/admin/notify/control/?key=x",
     "/admin/notify/mailqueue/?state=blocked",
     "/admin/notify/taskqueue/",
+    "/admin/notify/channel/",
+    "/admin/notify/suppression/",
+    "/admin/notify/suppression/suppress/",
+    "/admin/notify/control/explain/?kind=comment&key=1004",
     "/admin/desk/action/",
 ]
 ESSENTIAL = [PAGES[0], PAGES[2], PAGES[7]]
@@ -44,12 +51,15 @@ def test_every_page_is_lawful_accessible_and_no_wider_than_its_screen(
     open_page: Open, options: dict[str, Any], addresses: list[str]
 ) -> None:
     fill(passes=20, events=14)
+    fail_some(1)
     has_script = options.get("java_script_enabled", True)
     page = open_page(make_user("olga", *OPERATE), **options)
     details = [
         f"/admin/notify/{model._meta.model_name}/{model.objects.latest('pk').pk}/change/"
         for model in (RunLog, Control, MailQueue)
     ]
+    failed = MailQueue.objects.filter(state="failed").latest("pk")
+    details += [f"/admin/notify/mailqueue/{failed.pk}/{name}/" for name in ("change", "preview")]
     problems = []
     for address in [*addresses, *details]:
         answer = page.goto(address)
@@ -101,6 +111,70 @@ def test_find_why_a_mail_was_not_sent(open_page: Open) -> None:
     expect(page.locator("h1")).to_contain_text("blocked")
     page.get_by_role("link", name=str(blocked.pass_id)).click()
     expect(page.get_by_role("heading", name="Steps")).to_be_visible()
+
+
+FRAMED = """<style>p { color: green }</style><p style="font-weight: bold">What was sent.</p>
+<script>document.body.textContent = "a script ran"</script>
+<img alt="" src="data:image/gif;base64,R0lGODlhAQABAAAAACw=">"""
+
+
+def fail_some(count: int) -> None:
+    """Let this many queued mails fail for good, with the server's words and what was sent."""
+    for mail in list(MailQueue.objects.filter(state="queued").order_by("pk")[:count]):
+        MailQueue.objects.filter(pk=mail.pk).update(
+            state="failed", attempts=1, message_text="What was sent.", message_html=FRAMED
+        )
+        mail.tries.create(
+            number=1,
+            recipient=mail.recipients[0],
+            outcome="refused",
+            code=550,
+            enhanced="5.1.1",
+            text="no such user here",
+            at=timezone.now(),
+            worker="app-1:7:1",
+            channel="smtp",
+        )
+
+
+def test_find_what_the_server_said_and_retry_all_that_failed(open_page: Open) -> None:
+    fill(passes=2, events=30)
+    fail_some(3)
+    failed = MailQueue.objects.filter(state="failed").select_related("control").earliest("pk")
+    page = open_page(make_user("olga", *OPERATE))
+
+    page.get_by_role("link", name="Control table").first.click()
+    page.get_by_role("link", name="Why was, or was not, somebody notified?").click()
+    page.get_by_label("Kind").select_option(failed.control.kind)
+    page.get_by_label("Key", exact=True).fill(str(failed.control.key))
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("refused for good: 550 5.1.1 no such user here")).to_be_visible()
+    page.get_by_role("link", name=str(failed.pk), exact=True).click()
+    expect(page.get_by_role("cell", name="no such user here")).to_be_visible()
+    expect(page.frame_locator(".kwit-frame").get_by_text("What was sent.")).to_be_visible()
+    page.get_by_role("link", name="Home").first.click()
+    page.get_by_role("link", name="3 mails are failed.").click()
+    page.get_by_role("button", name="Retry: all that match").click()
+    expect(page.get_by_text("Retry: 3 rows?")).to_be_visible()
+    assert MailQueue.objects.filter(state="failed").count() == 3
+    page.get_by_role("button", name="Yes: Retry").click()
+
+    expect(page.get_by_text("Retry: 3 rows.")).to_be_visible()
+    assert MailQueue.objects.filter(state="queued", operator="olga").count() == 3
+
+
+def test_end_the_pause_of_a_channel(open_page: Open) -> None:
+    fill(passes=2, events=2)
+    pause_channel("smtp", reason="535 wrong password", now=timezone.now(), conf=conf())
+    page = open_page(make_user("olga", *OPERATE))
+
+    page.get_by_role("link", name="Channel smtp pauses until").click()
+    page.get_by_role("link", name="smtp", exact=True).click()
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Yes: Resume").click()
+
+    expect(page.locator("h1")).to_contain_text("works")
+    assert Channel.objects.get().paused_until is None
 
 
 def test_correct_the_address_of_a_blocked_mail(open_page: Open) -> None:
