@@ -95,6 +95,7 @@ def test_control_a_pass_that_writes_the_message_before_its_control_row_sends_twi
 
 
 def test_a_kill_after_the_messages_and_before_the_flags_is_repaired_and_counted():
+    """E14: a crash between the messages and the flags."""
     keys = make_world(of_each=2)
     ended = run_child("tests.notify.proof:small_pass")
     assert ended.returncode == 0, ended.stderr
@@ -113,6 +114,7 @@ def test_a_kill_after_the_messages_and_before_the_flags_is_repaired_and_counted(
 
 
 def test_a_killed_pass_leaves_no_lock_and_is_closed_as_died_with_its_steps():
+    """E6: no stale lock after SIGKILL."""
     make_world(of_each=1)
 
     ended = run_child("tests.notify.proof:small_pass", kill="after:3")

@@ -94,6 +94,7 @@ def before_statement(nth: int, act: Callable[[], None]) -> Iterator[list[str]]:
 
 
 def test_a_pass_whose_session_is_ended_at_any_statement_writes_no_more_messages_and_says_so(second):
+    """E7: the session that holds the lock is ended in mid pass."""
     only_on("postgresql")
     keys = {key for key in make_world() if key[0] in TWO_STEPS}
     nth, told = 0, 0
@@ -198,6 +199,7 @@ def test_a_pass_whose_lock_file_is_deleted_stops_before_its_next_write(nth):
 
 @pytest.mark.parametrize("nth", [2, 3, 7, 11])
 def test_only_the_new_holder_writes_after_the_lock_file_was_deleted(nth):
+    """E12: somebody deletes the lock file while it is held."""
     only_on("sqlite")
     keys, taken = make_world(), []
 

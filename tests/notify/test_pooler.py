@@ -105,6 +105,7 @@ def session_through(port: int) -> Iterator[Any]:
 
 
 def test_a_pass_behind_a_pooler_in_transaction_mode_ends_as_an_error_that_names_it():
+    """E8: PgBouncer in transaction mode."""
     make_world(of_each=1)
 
     with pgbouncer(mode="transaction") as port:

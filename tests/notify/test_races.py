@@ -125,6 +125,7 @@ def test_control_eight_processes_that_look_into_the_queue_first_queue_each_messa
 
 
 def test_a_comment_committed_after_a_later_one_was_notified_still_gets_its_message(second):
+    """E2: a transaction that commits late is not skipped by a watermark."""
     if not is_postgresql():
         pytest.skip("SQLite has one writer at a time: nothing can commit while another transaction has written")
     person = make_contact(name="ann")
@@ -223,6 +224,7 @@ def is_waiting(other: Any) -> bool:
 
 
 def test_of_passes_at_once_exactly_one_runs_and_each_other_is_skipped_naming_the_holder():
+    """E11: a skipped pass says who holds the lock."""
     keys = make_world()
 
     def act(number: int) -> Any:
@@ -268,6 +270,7 @@ def test_the_skipped_row_names_the_step_in_which_the_holder_is():
 
 
 def test_a_pass_within_a_pass_on_one_connection_is_skipped_and_the_outer_one_goes_on():
+    """E9: the lock is re-entrant in the database, not in Kwit."""
     keys, inner = make_world(), []
 
     def nest() -> bool:
