@@ -45,7 +45,7 @@ def run_suite(name: str, url: str, arguments: list[str]) -> int:
 def run_pytest(name: str, url: str, arguments: list[str]) -> int:
     """Run pytest in a process of its own; return its exit code."""
     environment = os.environ | {"DATABASE_URL": url, "COVERAGE_FILE": f".coverage.{name}"}
-    parallel = [] if any(argument.startswith("-n") for argument in arguments) else ["-n", "2"]
+    parallel = [] if any(argument.startswith("-n") for argument in arguments) else ["-n", "2", "--dist", "worksteal"]
     command = [sys.executable, "-m", "pytest", *parallel, "--cov", "--cov-report=", *arguments]
     return subprocess.run(command, env=environment, check=False).returncode
 

@@ -180,7 +180,15 @@ def newcomer(tmp_path: Path) -> dict[str, str]:
 def run_demo(environment: dict[str, str], *options: str) -> subprocess.Popen[str]:
     """Start the demo as ``make demo`` does."""
     command = [sys.executable, str(ROOT / "manage.py"), "demo", *options]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # As in a terminal: whoever runs the tests in the background has Ctrl-C switched off, for the children too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def page(process: subprocess.Popen[str], address: str) -> str:
