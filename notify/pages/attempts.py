@@ -121,12 +121,12 @@ def attempt_row(attempt: Attempt) -> Row:
     if words != attempt.text:
         lines = [Row(cells=[Cell(text=line)]) for line in attempt.text.split("\n")]
         fold = Table(head=[_("the server's words")], rows=lines)
-    badge = ATTEMPTS[attempt.outcome]
+    badge, overruled = ATTEMPTS[attempt.outcome], _("overruled by a person")
     return Row(
         cells=[
             Cell(text=attempt.number, is_number=True),
             Cell(text=attempt.recipient or NONE),
-            Cell(badge=badge, text=f" ({_('overruled by a person')})" if attempt.is_overruled else ""),
+            Cell(badge=badge, text=f" ({overruled})" if attempt.is_overruled else ""),
             Cell(text=NONE if attempt.code is None else attempt.code, is_number=True),
             Cell(text=attempt.enhanced or NONE),
             Cell(text=words),
