@@ -6,9 +6,7 @@ for a control row that this very transaction has made. The unique constraint dec
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -142,27 +140,14 @@ def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -
     names = sorted((n for n in columns_of(found) if n != "event_at"), key=lambda name: name not in RESERVED)
     as_event = event_reader(step.kind, names)
     parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, room=job.room)
-    # The messages of one chunk are made while the database writes the one before it; both take about as long.
-    with ThreadPoolExecutor(max_workers=1) as maker, closing(cast(Generator[Part], parts)) as read_parts:
-        made: deque[tuple[int, Future[list[Message]]]] = deque()
+    with closing(cast(Generator[Part], parts)) as read_parts:
         for rows, unreadable in read_parts:
-            events = unique_events([as_event(row) for row in rows], tally)
-            made.append((len(rows), maker.submit(messages_of, events, step, job)))
-            if len(made) > 1 and not write_made(*made.popleft(), step, job, tally):
+            if job.is_stopping():
+                tally.is_complete = False
+                tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
                 return False
+            write_events([as_event(row) for row in rows], step, job, tally)
             write_unreadable(unreadable, step, job, tally)
-        return all(write_made(*each, step, job, tally) for each in made)
-
-
-def write_made(candidates: int, made: Future[list[Message]], step: Step, job: Job, tally: Tally) -> bool:
-    """Write one chunk of messages and count what came of it; return False when asked to stop before it."""
-    if job.is_stopping():
-        tally.is_complete = False
-        tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
-        return False
-    tally.candidates += candidates
-    for part, new in write_isolating(made.result(), step, job, tally):
-        count_written(part, new, step, job, tally)
     return True
 
 
@@ -194,8 +179,9 @@ def breaker_of(step: Step, job: Job) -> int | None:
     return job.conf.BREAKER if step.breaker is True else step.breaker
 
 
-def unique_events(events: Sequence[Event], tally: Tally) -> list[Event]:
-    """Return each event once; count those that are given again and those whose key cannot be stored."""
+def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) -> None:
+    """Write one chunk of events and count what came of it."""
+    tally.candidates += len(events)
     unique: dict[tuple[int, int], Event] = {}
     for event in events:
         if not (is_key(event.key) and is_key(event.key2)):
@@ -204,14 +190,12 @@ def unique_events(events: Sequence[Event], tally: Tally) -> list[Event]:
             tally.name("failed", f"{event.key!r}/{event.key2!r}: not two 64-bit integers")
         elif unique.setdefault((event.key, event.key2), event) is not event:
             note_repeated(event, tally)
-    return [*unique.values()]
-
-
-def messages_of(events: Sequence[Event], step: Step, job: Job) -> list[Message]:
-    """Make the messages of a chunk; a baseline has none but needs the control rows."""
     if job.is_baseline:
-        return [Message(event=event, language="", recipients=()) for event in events]
-    return make_messages(step, events, fold_local_part=job.conf.FOLD_LOCAL_PART)
+        messages = [Message(event=event, language="", recipients=()) for event in unique.values()]
+    else:
+        messages = make_messages(step, [*unique.values()], fold_local_part=job.conf.FOLD_LOCAL_PART)
+    for part, new in write_isolating(messages, step, job, tally):
+        count_written(part, new, step, job, tally)
 
 
 def is_key(value: Any) -> bool:
