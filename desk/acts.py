@@ -55,14 +55,21 @@ class Doing:
 
 
 @contextmanager
-def recorded(*, actor: str, name: str, subject: str, scope: str, asked: int) -> Iterator[Doing]:
+def recorded(*, actor: str, name: str, subject: str, scope: str, asked: int, tenant: str = "") -> Iterator[Doing]:
     """
     Record an action: open before the work, closed after it with what was done, also when it failed.
+
+    ``tenant`` is whose rows it is about, empty when they are of none or of several.
 
     Transaction: none of its own; each of the two writes is committed at once when the caller is in none.
     """
     action = Action.objects.create(
-        actor=actor[:NAME_CHARS_MAX], name=name, subject=subject, scope=scope[:SCOPE_CHARS_MAX], asked=asked
+        actor=actor[:NAME_CHARS_MAX],
+        name=name,
+        subject=subject,
+        scope=scope[:SCOPE_CHARS_MAX],
+        asked=asked,
+        tenant=tenant,
     )
     doing, outcome = Doing(), ActionOutcome.FAILED
     try:

@@ -1,5 +1,6 @@
-"""Who did what, when, on what."""
+"""Who did what, when, on what; and who belongs to which tenant."""
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -8,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 NAME_CHARS_MAX = 254
 SCOPE_CHARS_MAX = 1000
 NOTE_CHARS_MAX = 1000
+TENANT_CHARS_MAX = 64
 
 
 class ActionOutcome(models.TextChoices):
@@ -35,6 +37,8 @@ class Action(models.Model):
         _("outcome"), max_length=10, choices=ActionOutcome.choices, db_default=ActionOutcome.OPEN
     )
     note = models.CharField(_("note"), max_length=NOTE_CHARS_MAX, db_default="", blank=True)
+    #: Whose rows it was about; empty: of no tenant, or of several.
+    tenant = models.CharField(_("tenant"), max_length=TENANT_CHARS_MAX, db_default="", blank=True)
 
     objects = models.Manager()
 
@@ -46,7 +50,34 @@ class Action(models.Model):
             models.CheckConstraint(condition=Q(outcome__in=ActionOutcome.values), name="ck_desk_action_outcome"),
             models.CheckConstraint(condition=~Q(actor=""), name="ck_desk_action_actor"),
         ]
-        indexes = [models.Index(fields=["actor", "id"], name="ix_desk_action_actor")]
+        indexes = [
+            models.Index(fields=["actor", "id"], name="ix_desk_action_actor"),
+            models.Index(fields=["tenant", "id"], name="ix_desk_action_tenant"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} {self.subject} {self.scope}".rstrip()
+
+
+class Membership(models.Model):
+    """One user's belonging to one tenant: whose rows the pages, exports and the API show to him."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships", verbose_name=_("user")
+    )
+    tenant = models.CharField(_("tenant"), max_length=TENANT_CHARS_MAX)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "desk_membership"
+        verbose_name = _("membership")
+        verbose_name_plural = _("memberships")
+        permissions = [("see_all_tenants", "Can see the rows of every tenant")]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "tenant"], name="uq_desk_membership"),
+            models.CheckConstraint(condition=~Q(tenant=""), name="ck_desk_membership_tenant"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} / {self.tenant}"

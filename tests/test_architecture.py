@@ -15,6 +15,7 @@ ORDER = {
     "desk": [
         "parts",
         "models",
+        "tenants",
         "filters",
         "keyset",
         "windows",

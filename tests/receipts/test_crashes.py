@@ -157,7 +157,7 @@ def test_a_batch_whose_database_stays_away_is_unknown_and_says_what_settles_it(l
     answer = json.loads(ended.stdout)
     assert answer["change_id"] == "CHG-1"
     assert "connection was lost" in answer["unknown"]
-    assert "manage.py inspect_change CHG-1 --database default" in answer["settle"]
+    assert "manage.py inspect_change --database default -- CHG-1" in answer["settle"]
     assert answer["settle"] in ended.stderr
     until(lambda: traces("CHG-1", *lines) == WHOLE)
 
