@@ -68,6 +68,10 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     microsoft.TRY_LOCK = microsoft.TRY_LOCK.replace(
         "SELECT @code,", "SELECT CASE @code WHEN -999 THEN -1 ELSE @code END,"
     )
+    # Application locks belong to the whole server there, not to a database: suites on two databases would meet.
+    for text in ("TRY_LOCK", "IS_LOCKED", "UNLOCK"):
+        named = getattr(microsoft, text).replace(f"N'{microsoft.LOCK}'", "@lock")
+        setattr(microsoft, text, f"DECLARE @lock nvarchar(255) = N'{microsoft.LOCK} ' + DB_NAME();\n{named}")
     # Django's own tables as they are today: their migrations need ALTER COLUMN … NULL.
     settings.MIGRATION_MODULES = dict.fromkeys(("contenttypes", "auth", "admin", "sessions"))
     type(connection.ops).sql_flush = sql_flush

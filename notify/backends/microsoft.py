@@ -112,7 +112,8 @@ FROM OPENJSON(%s) WITH (
 # locked are looked up by their ids, in whatever plan; a scan would wait for the rows of the other workers. The hints
 # only save waiting; what decides between two workers is the condition that the UPDATE repeats.
 CLAIM_MAILS = """
-DECLARE @now datetime2(6) = %s, @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
+DECLARE @now datetime2(6) = %s;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
 UPDATE m SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
 FROM (

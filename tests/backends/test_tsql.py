@@ -41,7 +41,8 @@ PASS_ID = UUID(int=1)
 #: What sqlglot does not know of T-SQL: control of flow, and the statements that only occur in it.
 FLOW = re.compile(
     r"BEGIN( TRY| CATCH)?$|END( TRY| CATCH)?$|THROW(,? .*)?$|WHILE @slice <= @last\s+BEGIN$|SET NOCOUNT ON$|"
-    r"DECLARE @\w+ |SET @\w+ = |SET (XACT_ABORT|LOCK_TIMEOUT|DEADLOCK_PRIORITY) [\w-]+$|IF @told IS NULL\s+BEGIN$|"
+    # A table variable is declared alone.
+    r"DECLARE @\w+ (?!.*@\w+ TABLE)|SET @\w+ = |SET (XACT_ABORT|LOCK_TIMEOUT|DEADLOCK_PRIORITY) [\w-]+$|IF @told IS NULL\s+BEGIN$|"
     r"(IF .*\s+)?EXEC (@code = )?sp_(get|release)applock\s",
     re.S,
 )
@@ -170,7 +171,14 @@ def test_every_text_parses(app, name):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["SELECT id FROM WHERE", "INSERT INTO t (a VALUES (1)", "UPDATE SET a = 1", "GRANDFATHER t"]
+    "wrong",
+    [
+        "SELECT id FROM WHERE",
+        "INSERT INTO t (a VALUES (1)",
+        "UPDATE SET a = 1",
+        "GRANDFATHER t",
+        "DECLARE @a int, @t TABLE (id int)",
+    ],
 )
 def test_a_text_that_is_no_tsql_would_be_found(wrong):
     """The positive control."""

@@ -122,7 +122,8 @@ END CATCH;
 -- claim_mails
 SET NOCOUNT ON;
 BEGIN TRY
-DECLARE @now datetime2(6) = %s, @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
+DECLARE @now datetime2(6) = %s;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
 UPDATE m SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
 FROM (
