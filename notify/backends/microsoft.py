@@ -74,6 +74,7 @@ FROM sys.dm_exec_sessions AS s WHERE s.session_id = @@SPID
 # Without parameters, and so it must stay: what sp_executesql sets ends with it.
 SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
 
+# LOOP JOIN: a scan under HOLDLOCK would lock the whole kind, and all of it at once.
 INSERT_CONTROLS = """
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
@@ -87,7 +88,8 @@ WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
     WHERE c.kind = @kind AND c.[key] = r.[key] AND c.key2 = r.key2
 )
-ORDER BY r.[key], r.key2;
+ORDER BY r.[key], r.key2
+OPTION (LOOP JOIN);
 SELECT [key], key2, id FROM @new;
 """
 INSERT_MAILS = """

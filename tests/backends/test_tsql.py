@@ -42,7 +42,8 @@ PASS_ID = UUID(int=1)
 FLOW = re.compile(
     r"BEGIN( TRY| CATCH)?$|END( TRY| CATCH)?$|THROW(,? .*)?$|WHILE @slice <= @last\s+BEGIN$|SET NOCOUNT ON$|"
     # A table variable is declared alone.
-    r"DECLARE @\w+ (?!.*@\w+ TABLE)|SET @\w+ = |SET (XACT_ABORT|LOCK_TIMEOUT|DEADLOCK_PRIORITY) [\w-]+$|IF @told IS NULL\s+BEGIN$|"
+    r"DECLARE @\w+ (?!.*@\w+ TABLE)|"
+    r"SET @\w+ = |SET (XACT_ABORT|LOCK_TIMEOUT|DEADLOCK_PRIORITY) [\w-]+$|IF @told IS NULL\s+BEGIN$|"
     r"(IF .*\s+)?EXEC (@code = )?sp_(get|release)applock\s",
     re.S,
 )

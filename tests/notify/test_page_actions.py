@@ -1,7 +1,9 @@
 """What people do on the pages: allowed by name, confirmed with the number, recorded, and never more than was shown."""
 
+import os
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import User
@@ -37,10 +39,10 @@ def olga(client: Client) -> Client:
 
 def own_database_url() -> str:
     """Return the address of the test's own database, for a process that knows nothing of tests."""
-    one = connection.settings_dict
+    name = str(connection.settings_dict["NAME"])
     if connection.vendor == "sqlite":
-        return f"sqlite:///{one['NAME']}"
-    return f"postgresql://{one['USER']}:{one['PASSWORD']}@{one['HOST']}:{one['PORT']}/{one['NAME']}"
+        return f"sqlite:///{name}"
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
 
 
 def make_mails(count: int, **fields: Any) -> list[MailQueue]:

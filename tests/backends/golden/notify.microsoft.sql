@@ -52,7 +52,8 @@ WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
     WHERE c.kind = @kind AND c.[key] = r.[key] AND c.key2 = r.key2
 )
-ORDER BY r.[key], r.key2;
+ORDER BY r.[key], r.key2
+OPTION (LOOP JOIN);
 SELECT [key], key2, id FROM @new;
 END TRY
 BEGIN CATCH
