@@ -24,6 +24,10 @@ LOCK = "kwit.notify.pass"
 #: and a statement that takes 5,000 on one index locks the whole table instead (lock escalation).
 CHUNK_ROWS_MAX = 2000
 
+#: What looking for candidates waits for rows that somebody has open, where READ_COMMITTED_SNAPSHOT is off and a reader
+#: has to wait; whole milliseconds. Longer than a write of ours: nobody waits for a reader, and its step would fail.
+READ_WAIT_MS = 30_000
+
 #: No limit, as TOP writes it: the largest int.
 ROWS_MAX = 2**31 - 1
 
@@ -277,12 +281,12 @@ def stream(
         return
     table = f"#kwit_candidates_{next(_numbers)}"
     # Created without parameters: what sp_executesql creates ends with it.
-    fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
+    ((wait_ms,),) = fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
     try:
-        fetch(connection, f"INSERT INTO {table} {sql};", params)
+        fetch(connection, f"SET LOCK_TIMEOUT {READ_WAIT_MS:d};\nINSERT INTO {table} {sql};", params)
         last, rows = 0, min(rows, CHUNK_ROWS_MAX)
         while True:
-            fetched = fetch(connection, page(table, rows, last))
+            fetched = fetch(connection, page(table, rows, last, wait_ms))
             if not fetched:
                 return
             last = fetched[-1][0]
@@ -293,14 +297,15 @@ def stream(
 
 
 def created(table: str, types: Sequence[str]) -> str:
-    """Return the SQL that makes a temporary table for rows of these types."""
+    """Return the SQL that makes a temporary table for rows of these types; it answers what the session waits."""
     columns = ", ".join(f"c{place} {declared}" for place, declared in enumerate(types))
-    return f"CREATE TABLE {table} (place bigint IDENTITY (1, 1) PRIMARY KEY, {columns});"
+    return f"SELECT @@LOCK_TIMEOUT;\nCREATE TABLE {table} (place bigint IDENTITY (1, 1) PRIMARY KEY, {columns});"
 
 
-def page(table: str, rows: int, last: int) -> str:
-    """Return the SQL that reads on in a temporary table."""
-    return f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place;"  # noqa: S608
+def page(table: str, rows: int, last: int, wait_ms: int) -> str:
+    """Return the SQL that reads on in a temporary table, and lets the session wait as it did before that was filled."""
+    read = f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place;"  # noqa: S608
+    return f"SET LOCK_TIMEOUT {wait_ms:d};\n{read}"
 
 
 def column_type(connection: BaseDatabaseWrapper, expression: Any) -> str:

@@ -98,7 +98,7 @@ def notify_texts() -> Iterator[tuple[str, str]]:
     yield "leave_pass", recorded(lambda c: room.leave_pass(c, room.Session("OFF", -1, 0)))
     yield "yield_to_others", recorded(room.yield_to_others)
     yield "stream, its table", room.created("#kwit_candidates_1", ["bigint NULL", "nvarchar(10) NULL"])
-    yield "stream, its pages", room.page("#kwit_candidates_1", 2000, 0)
+    yield "stream, its pages", room.page("#kwit_candidates_1", 2000, 0, -1)
     yield "insert_controls", recorded(lambda c: room.insert_controls(c, "comment", [ControlRow(1, 0, "en", "")]))
     yield "insert_mails", recorded(lambda c: room.insert_mails(c, PASS_ID, [mail]))
     yield "insert_tasks", recorded(lambda c: room.insert_tasks(c, PASS_ID, [TaskRow(1, "t", "a", "en", "{}")]))

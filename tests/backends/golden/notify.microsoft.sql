@@ -32,9 +32,11 @@ SET XACT_ABORT OFF; SET LOCK_TIMEOUT -1; SET DEADLOCK_PRIORITY 0;
 SET XACT_ABORT ON; SET LOCK_TIMEOUT 500; SET DEADLOCK_PRIORITY LOW;
 
 -- stream, its table
+SELECT @@LOCK_TIMEOUT;
 CREATE TABLE #kwit_candidates_1 (place bigint IDENTITY (1, 1) PRIMARY KEY, c0 bigint NULL, c1 nvarchar(10) NULL);
 
 -- stream, its pages
+SET LOCK_TIMEOUT -1;
 SELECT TOP (2000) * FROM #kwit_candidates_1 WHERE place > 0 ORDER BY place;
 
 -- insert_controls
