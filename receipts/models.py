@@ -28,6 +28,7 @@ class Change(models.Model):
     class Meta:
         db_table = "receipts_changes"
         verbose_name = "receipt"
+        permissions = [("reconcile", "Can compare receipts with the rows of now"), ("export", "Can export receipts")]
         constraints = [models.CheckConstraint(condition=~Q(change_id=""), name="ck_receipts_change_id")]
         indexes = [models.Index(fields=["tenant", "created_at"], name="ix_receipts_change_tenant")]
 
@@ -87,6 +88,8 @@ class StoredPlan(models.Model):
     class Meta:
         db_table = "receipts_plan"
         verbose_name = "plan"
+        # Drafting a plan is Django's own add_storedplan; nobody approves what he wrote (ck_receipts_plan_four_eyes).
+        permissions = [("approve_plan", "Can approve plans of others"), ("apply_plan", "Can apply approved plans")]
         constraints = [
             models.CheckConstraint(condition=Q(state__in=PlanState.values), name="ck_receipts_plan_state"),
             # Four eyes, whoever writes: the approver is not the author.
