@@ -21,8 +21,9 @@ BADGES = {
 
 @admin.register(Action)
 class ActionAdmin(WindowAdmin):
-    """Who did what, when, on what."""
+    """Who did what, when, on what; what was of no tenant, or of several, is for those who see all."""
 
+    tenant_lookup = "tenant"
     head = (_("when"), _("who"), _("what"), _("on what"), _("which"), _("outcome"), _("asked for"), _("done"))
     numbers = frozenset({6, 7})
     filters = (Filter("actor", _("Who"), equals("actor")),)
