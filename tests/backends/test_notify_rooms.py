@@ -345,7 +345,7 @@ def test_a_tenant_s_list_is_read_by_its_index_and_a_row_of_nobody_is_not_in_it(m
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off")
         try:
-            plan = model.objects.filter(tenant__in=["acme", "globex"]).order_by("-pk")[:20].explain()
+            plan = model.objects.filter(tenant__in=["acme"]).order_by("-pk")[:20].explain()
         finally:
             cursor.execute("RESET ALL")
         cursor.execute(
