@@ -7,6 +7,7 @@ Each variable stands in ``.env.example`` with its meaning. A secret has no defau
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import django
 import environ
@@ -218,6 +219,51 @@ AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_SENSITIVE_PARAMETERS = ["username", "login", "password", "ip_address", "code"]
 
+# What counts attempts to guess a code is kept here; with several processes it must be one for all.
+CACHES = {"default": env.cache_url_config(env.str("CACHE_URL", default="locmemcache://"))}
+
+#: Second factor and single sign-on, with django-allauth (requirements/accounts.txt); not imported when off.
+ACCOUNTS = env.bool("ACCOUNTS", default=False)
+OIDC_SERVER_URL = env.str("OIDC_SERVER_URL", default="")
+if ACCOUNTS:
+    INSTALLED_APPS += [
+        "allauth",
+        "allauth.account",
+        "allauth.mfa",
+        "allauth.socialaccount",
+        "allauth.socialaccount.providers.openid_connect",
+    ]
+    MIDDLEWARE[-1:-1] = ["allauth.account.middleware.AccountMiddleware", "config.accounts.ProviderTroubleMiddleware"]
+    AUTHENTICATION_BACKENDS[-1] = "allauth.account.auth_backends.AuthenticationBackend"
+    LOGIN_URL, LOGIN_REDIRECT_URL, LOGOUT_REDIRECT_URL = "account_login", "admin:index", "account_login"
+    ACCOUNT_ADAPTER, SOCIALACCOUNT_ADAPTER = "config.accounts.AccountAdapter", "config.accounts.SocialAdapter"
+    ACCOUNT_LOGIN_METHODS = {"username"}
+    ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+    # A name and a right come from an administrator; an address of mail gives nothing, so it need be nobody's alone.
+    ACCOUNT_EMAIL_VERIFICATION = "none"
+    ACCOUNT_UNIQUE_EMAIL = False
+    ACCOUNT_SESSION_REMEMBER = False
+    ACCOUNT_DEFAULT_HTTP_PROTOCOL = "http" if DEBUG else "https"
+    MFA_TOTP_ISSUER = env.str("TOTP_ISSUER", default="Kwit")
+    MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+    if OIDC_SERVER_URL:
+        SOCIALACCOUNT_PROVIDERS = {
+            "openid_connect": {
+                "OAUTH_PKCE_ENABLED": True,
+                "APPS": [
+                    {
+                        "provider_id": "sso",
+                        "name": env.str("OIDC_NAME", default="Single sign-on"),
+                        "client_id": env.str("OIDC_CLIENT_ID"),
+                        "secret": env.str("OIDC_CLIENT_SECRET"),
+                        "settings": {"server_url": OIDC_SERVER_URL},
+                    }
+                ],
+            }
+        }
+        # The form that leads to the provider is followed by a redirect, which a browser counts as the form's target.
+        DESK_FORM_TARGETS = ["{0.scheme}://{0.netloc}".format(urlsplit(OIDC_SERVER_URL))]
+
 SESSION_COOKIE_AGE = int(duration(env.str("SESSION_AGE", default="12:00:00")).total_seconds())
 SECURE_REFERRER_POLICY = "same-origin"
 
@@ -228,6 +274,7 @@ LANGUAGES = [("en", "English"), ("pl", "Polski"), ("ja", "日本語")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 
 STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = VAR_DIR / "static"
 
 if not DEBUG:

@@ -195,6 +195,13 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.context(request, title=page.title, detail=page, acts=offered, pk=str(row.pk), selected=SELECTED),
         )
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show Django's own history of a row; of one that is not there, or another tenant's, nothing."""
+        self.found(request, unquote(object_id))
+        return super().history_view(request, object_id, extra_context)
+
     def found(self, request: HttpRequest, pk: str) -> Any:
         """Return a row the user may see. Raises: Http404, PermissionDenied."""
         try:
@@ -237,6 +244,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         top = self.top(request)
         rows = act.eligible(self.asked_rows(request, is_matching=is_matching, pks=pks)).filter(pk__lte=top)
         keys, tenant = self.keys_of(rows)
+        if act.is_single and len(keys) > 1:
+            raise BadRequest("this is done to one row at a time")
         form = self.form_for(request, act, keys)
         if "confirmed" not in request.POST or (form is not None and not form.is_valid()):
             return self.confirm(request, act, keys, top=top, form=form, is_matching=is_matching)

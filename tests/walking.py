@@ -15,7 +15,6 @@ from django.db.models import Model
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from desk.admins import WindowAdmin
 from desk.models import Action
 from notify.models import Attempt, Channel, Control, MailQueue, RunLog, Suppression, TaskQueue
 from portal.models import OrderLine
@@ -59,7 +58,7 @@ class Rows:
 
     def every_key(self) -> list[str]:
         """Return every key, as addresses have it."""
-        return [quote(row.pk) for rows in self.found.values() for row in rows]
+        return [quote(str(row.pk)) for rows in self.found.values() for row in rows]
 
 
 def fill(word: str, *, tenant: str, key: int) -> Rows:
@@ -145,30 +144,26 @@ def routes(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPa
 
 
 def arguments(route: str, pattern: URLPattern, rows: Rows) -> Iterator[dict[str, str]]:
-    """Yield what may stand in a route's places: keys of the model that the route names, else of all."""
-    model = model_of(route)
-    keys = [quote(row.pk) for row in rows.found.get(model, ())] if model else rows.every_key()
-    for one in dict.fromkeys(keys):
-        values = {}
-        for kind, name in ARGUMENT.findall(route):
-            if kind == "uuid" or name == "pass_id":
-                values[name] = str(rows.pass_id)
-            elif kind == "slug":
-                values[name] = ""
-            else:
-                values[name] = one
-        if all(kind != "int" or values[name].isdigit() for kind, name in ARGUMENT.findall(route)):
-            slugs = [name for kind, name in ARGUMENT.findall(route) if kind == "slug"]
-            for word in slug_words(model) if slugs else [""]:
-                yield values | dict.fromkeys(slugs, word)
-        if not any(kind in ("int", "path", "str", "") for kind, name in ARGUMENT.findall(route)):
-            break  # nothing in it depends on the row
+    """Yield what may stand in a route's places: a key of the model that the route names, else one of each model."""
+    model, places = model_of(route), ARGUMENT.findall(route)
+    found = [rows.found.get(model, [])] if model else list(rows.found.values())
+    keys = [quote(str(some[0].pk)) for some in found if some]
+    if not any(kind in ("", "int", "str", "path") for kind, _ in places):
+        keys = keys[:1] or ["0"]  # nothing in it depends on a row
+    for key in dict.fromkeys(keys):
+        if "int" in dict(places) and not key.isdigit():
+            continue
+        for word in slug_words(model):
+            special = {"uuid": str(rows.pass_id), "slug": word}
+            yield {name: special.get(kind, str(rows.pass_id) if name == "pass_id" else key) for kind, name in places}
+            if "slug" not in dict(places):
+                break
 
 
 def slug_words(model: type[Model] | None) -> list[str]:
     """Return the names of a model's actions."""
     page = admin.site._registry.get(model) if model else None
-    return [act.name for act in page.acts] if isinstance(page, WindowAdmin) else ["no-such-thing"]
+    return [act.name for act in getattr(page, "acts", ())] or ["no-such-thing"]
 
 
 def model_of(route: str) -> type[Model] | None:
