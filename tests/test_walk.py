@@ -6,7 +6,7 @@ The addresses come from the URL resolver, so that a page that is added later is 
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -116,6 +116,14 @@ def is_ours(place: Place) -> bool:
     return parts[0] != "admin" or len(parts) < 3 or parts[1] in OUR_APPS
 
 
+def worth(rows: Rows) -> Iterator[Place]:
+    """Yield the addresses that have to do with these rows; what is about none of them is tried with one tenant's."""
+    for place in places(rows):
+        model = model_of(place.route)
+        if rows.tenant or model in rows.found:
+            yield place
+
+
 def bare(page: Any, words: Collection[str] = ()) -> str:
     """Return a page without what differs from one to the next: tokens, times, and the keys that were asked for."""
     text = page.content.decode(errors="replace") if not page.streaming else ""
@@ -124,7 +132,9 @@ def bare(page: Any, words: Collection[str] = ()) -> str:
         "",
         text,
     )
-    text = re.sub(r"<li[^>]*>[^<]*doesn[^<]*exist[^<]*</li>", "", text)  # Django repeats the key that was asked for
+    # Django repeats the key that was asked for.
+    text = re.sub(r'<ul class="messagelist">(\s*<li[^>]*>[^<]*exist[^<]*</li>)*\s*</ul>', "", text)
+    text = re.sub(r"\s+", " ", text)
     return re.sub(r"\b(" + "|".join(map(re.escape, sorted(words))) + r")\b", "X", text) if words else text
 
 
@@ -192,7 +202,7 @@ def test_a_member_of_another_tenant_learns_nothing_and_changes_nothing(
     caplog.set_level("INFO")
     for rows in (foreign, site):
         posts = sent(rows)
-        for place in places(rows):
+        for place in worth(rows):
             if place.missing:
                 indistinguishable(client, place, posts)
             else:
@@ -234,7 +244,7 @@ def test_a_viewer_changes_nothing_by_any_address(client: Client, own: Rows, site
     before = snapshot()
 
     for rows in (own, site):
-        for place in places(rows):
+        for place in worth(rows):
             for data in sent(rows):
                 page = client.post(place.path, data)
                 assert page.status_code != 500, place
@@ -248,7 +258,7 @@ def test_a_viewer_is_offered_nothing_that_would_fail(client: Client, own: Rows, 
     client.force_login(viewer())
 
     for rows in (own, site):
-        for place in places(rows):
+        for place in worth(rows):
             page = client.get(place.path)
             assert page.status_code != 500, place
             if page.status_code == 200 and not page.streaming and "<html" in page.content.decode(errors="replace"):
@@ -275,7 +285,7 @@ def test_nobody_gets_past_the_sign_in(client: Client, own: Rows, site: Rows) -> 
     before = snapshot()
 
     for rows in (own, site):
-        for place in places(rows):
+        for place in worth(rows):
             pages = answers(client, place.path, sent(rows)[:1])
             told = "".join(bare(page) for page in pages).replace(place.path, "")
             assert not re.search(f"(?<!%2F)(?:{OWN}|{SITE})(?!-[12])", told), place

@@ -111,6 +111,8 @@ def test_guessing_codes_ends_after_five_also_for_the_right_one(secret: str) -> N
 
 def test_somebody_sets_up_a_second_factor_by_himself(client: Client, olga: User) -> None:
     sign_in(client)
+    assert client.get("/accounts/2fa/totp/activate/").url.startswith("/accounts/reauthenticate/")
+    client.post("/accounts/reauthenticate/", {"password": RIGHT})
     page = client.get("/accounts/2fa/totp/activate/")
     assert page.status_code == 200, page.headers
     text = page.content.decode()
