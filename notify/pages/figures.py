@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
-from django.db.models.functions import Now
 
 from desk.tenants import User, tenants_of, within
 from desk.windows import Window
 
 from ..conf import conf
+from ..fields import UtcNow
 from ..models import Attempt, AttemptOutcome, Channel, MailQueue, MailState, Outcome, RunLog, TaskQueue
 
 #: Run-log rows read for one page: a pass a minute with four steps fills seven days of it, read within a tenth second.
@@ -153,7 +153,7 @@ def depths(user: User) -> Depths:
     mails = {state.value: bounded(within(MailQueue.objects.filter(state=state), user)) for state in counted}
     queued = within(MailQueue.objects.filter(state=MailState.QUEUED), user)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
-    pauses = Channel.objects.filter(paused_until__gt=Now()).order_by("name")
+    pauses = Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")
     shown = list(pauses[:CHANNELS_MAX]) if tenants_of(user) is None else []
     return Depths(mails, bounded(within(TaskQueue.objects.open(), user)), oldest, shown)
 
