@@ -74,7 +74,7 @@ class BatchCommand(ReceiptsCommand):
                 return self.rehearse(kind, plan, options)
             outcome = self.apply(kind, plan, options)
         except InvalidPlan as error:
-            flaws = [vars(flaw) for flaw in error.flaws]
+            flaws = [flaw.as_json() for flaw in error.flaws]
             text = "\n".join(f"{flaw.where}: {flaw.problem}" for flaw in error.flaws)
             self.answer(options, {"invalid": flaws}, text)
             raise CommandError("The plan is invalid; nothing was written.", returncode=EXIT_INVALID) from error
