@@ -64,9 +64,14 @@ class Number(Filter):
 
     def parse(self, text: str) -> int:
         """Return the number; what no 64-bit column can hold is refused."""
-        if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
-            raise ValueError(_("“%s” is not a whole number.") % text[:40])
-        return int(text)
+        return whole(text)
+
+
+def whole(text: str) -> int:
+    """Return a whole number that a 64-bit column can hold. Raises: ValueError with a sentence for people."""
+    if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
+        raise ValueError(_("“%s” is not a whole number.") % text[:40])
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,9 @@ def read(filters: Sequence[Filter], given: Mapping[str, str]) -> Asked:
             continue
         texts[one.name] = text
         try:
+            if "\0" in text:
+                # PostgreSQL answers with an error, the others find nothing.
+                raise ValueError(_("“%s” has a character that no text can have.") % text[:40])
             values[one.name] = one.parse(text)
         except ValueError as error:
             errors[one.name] = str(error)
