@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from .fields import ExactCharField, UtcNow
+from .fields import ExactCharField, UtcDateTimeField, UtcNow
 from .querysets import ChangeQuerySet, PlanQuerySet, PlanState
 
 
@@ -22,7 +22,7 @@ class Change(models.Model):
     digest = models.CharField(max_length=64)
     actor = models.CharField(max_length=150, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
+    created_at = UtcDateTimeField(db_default=UtcNow())
 
     objects = ChangeQuerySet.as_manager()
 
@@ -80,11 +80,11 @@ class StoredPlan(models.Model):
     author = models.CharField(max_length=150)
     approver = models.CharField(max_length=150, db_default="", blank=True)
     approved_digest = models.CharField(max_length=64, db_default="", blank=True)
-    approved_at = models.DateTimeField(null=True, blank=True)
+    approved_at = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     problems = models.JSONField(null=True, blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
-    decided_at = models.DateTimeField(null=True, blank=True)
+    created_at = UtcDateTimeField(db_default=UtcNow())
+    decided_at = UtcDateTimeField(null=True, blank=True)
 
     objects = PlanQuerySet.as_manager()
 
@@ -132,7 +132,7 @@ class Reconciliation(models.Model):
     """One comparison of a receipt with the rows as they were at that moment."""
 
     change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="reconciliations", db_index=False)
-    taken_at = models.DateTimeField(db_default=UtcNow())
+    taken_at = UtcDateTimeField(db_default=UtcNow())
     actor = models.CharField(max_length=150, db_default="", blank=True)
     match = models.IntegerField()
     changed = models.IntegerField()
