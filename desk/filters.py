@@ -31,6 +31,9 @@ class Filter:
 
     def parse(self, text: str) -> Any:
         """Return the value of a text. Raises: ValueError with a sentence for people."""
+        # PostgreSQL takes no NUL in a text, so that no row can have one.
+        if "\x00" in text:
+            raise ValueError(_("“%s” is not a text.") % text[:40].replace("\x00", "\\0"))
         return text
 
     def options(self) -> Sequence[tuple[str, Text]]:
@@ -151,9 +154,6 @@ def read(filters: Sequence[Filter], given: Mapping[str, str]) -> Asked:
             continue
         texts[one.name] = text
         try:
-            if "\0" in text:
-                # PostgreSQL answers with an error, the others find nothing.
-                raise ValueError(_("“%s” has a character that no text can have.") % text[:40])
             values[one.name] = one.parse(text)
         except ValueError as error:
             errors[one.name] = str(error)

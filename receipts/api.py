@@ -1,7 +1,7 @@
 """The public names."""
 
 from .apply import Outcome, apply_change, apply_surely, cancel_many, cancel_one, rehearse_change
-from .approvals import apply_plan, apply_plan_surely, approve_plan, edit_plan, store_plan
+from .approvals import apply_plan, apply_plan_surely, approve_plan, edit_plan, get_plan, list_plans, store_plan
 from .canonical import Target
 from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
 from .previews import preview_change
@@ -25,7 +25,9 @@ __all__ = [
     "cancel_many",
     "cancel_one",
     "edit_plan",
+    "get_plan",
     "inspect_change",
+    "list_plans",
     "preview_change",
     "reconcile",
     "record_reconciliation",

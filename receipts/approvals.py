@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, router, transaction
 from django.utils import timezone
@@ -16,6 +17,33 @@ from .errors import ChangeIdReused, NotApproved, Stale
 from .kinds import get_kind
 from .models import StoredPlan
 from .querysets import PlanState
+
+#: What a list says of a plan; its targets may be ten thousand.
+LISTED = (
+    "change_id",
+    "kind",
+    "tenant",
+    "state",
+    "author",
+    "approver",
+    "digest",
+    "target_count",
+    "created_at",
+    "decided_at",
+)
+
+
+def get_plan(*, pk: int, using: str | None = None) -> StoredPlan:
+    """Return a stored plan. Raises: StoredPlan.DoesNotExist."""
+    found: StoredPlan = StoredPlan.objects.using(using or router.db_for_write(StoredPlan)).get(pk=pk)
+    return found
+
+
+def list_plans(*, limit: int, using: str | None = None, **wanted: str) -> list[dict[str, Any]]:
+    """Return the newest plans with these values, as the commands print them: without targets and problems."""
+    alias = using or router.db_for_write(StoredPlan)
+    rows = StoredPlan.objects.using(alias).filter(**wanted).order_by("-pk").values("pk", *LISTED)[:limit]
+    return [{"plan": row.pop("pk")} | row for row in rows]
 
 
 def store_plan(
@@ -65,7 +93,7 @@ def edit_plan(
     Raises: InvalidPlan, NotApproved.
     """
     alias = using or router.db_for_write(StoredPlan)
-    stored = StoredPlan.objects.using(alias).get(pk=pk)
+    stored = get_plan(pk=pk, using=alias)
     plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=targets)
     if author:
         plans.check_origin(actor=author, reason="")
