@@ -70,7 +70,9 @@ class ContentForm(forms.Form):
     def __init__(self, *args: Any, quota: Quota | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.quota = quota
-        text = _(".json, .csv or .xlsx, up to %(mb)d MiB and %(count)d targets; chosen again after a problem.")
+        text = _(
+            ".json, .csv or .xlsx, up to %(mb)d MiB and %(count)d targets. After a problem it has to be chosen again."
+        )
         limits = {"mb": PLAN_BYTES_MAX // 2**20, "count": load_settings().max_targets}
         self.fields["file"].help_text = text % limits
 

@@ -180,7 +180,8 @@ def current_cell(value: Any, *, differs: bool, is_number: bool = False) -> Cell:
     """Return a value of a row; one that differs is marked by icon and colour."""
     text = NONE if value is None else str(value)
     if differs:
-        return Cell(badge=Badge(text, "≠", "bad"), is_number=is_number)
+        # The sign is a part of the word, not its icon: who hears the page has to be told, too.
+        return Cell(badge=Badge(f"≠ {text}", "", "bad"), is_number=is_number)
     return Cell(text=text, is_number=is_number)
 
 
@@ -190,11 +191,7 @@ def verdict_of(sheet: Sheet, plan: StoredPlan) -> list[Text]:
     total, failing = len(sheet.lines), len(sheet.failing)
     if plan.state in (PlanState.DRAFT, PlanState.APPROVED) and sheet.as_of is not None:
         if failing:
-            text = ngettext(
-                "%(failing)d of %(total)d target would fail now, and the whole plan with it.",
-                "%(failing)d of %(total)d targets would fail now, and the whole plan with them.",
-                failing,
-            )
+            text = _("It would be refused now. Targets that are not as approved: %(failing)d of %(total)d.")
             said.append(text % {"failing": failing, "total": total})
         else:
             said.append(ngettext("%d target is as approved.", "All %d targets are as approved.", total) % total)

@@ -208,9 +208,9 @@ def test_a_conflict_leads_to_approved_and_current_values_side_by_side(olga: Clie
         str(two.pk),
         "revision differs",
         "4",
-        "5",
+        "≠ 5",
         "10",
-        "7",
+        "≠ 7",
         "pending",
     ]
     assert states(one) == [("pending", 4)]
