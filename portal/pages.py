@@ -48,6 +48,8 @@ class OrderLineAdmin(WindowAdmin):
         gettext_lazy("revision"),
         gettext_lazy("state"),
     )
+    #: Leads from a line to its tenant.
+    tenant_lookup = "tenant"
     numbers = frozenset({4, 5})
     filters = (
         Filter("tenant", gettext_lazy("Tenant"), equals("tenant")),

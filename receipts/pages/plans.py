@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
@@ -30,7 +30,7 @@ from .drafting import again_page
 from .plans_deciding import APPLY_PERMISSION, apply_page, approve_page, may_approve
 from .plans_forms import TEMPLATE, quota_of
 from .plans_preview import content_of, part_of, section_of, sheet_of, verdict_of
-from .plans_uploading import ADD_PERMISSION, edit_page, may_edit, upload_page
+from .plans_uploading import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_page
 from .plans_words import STATES, kinds, states
 
 #: What a plan's own page is asked: only the targets that fail, and the id after which its targets begin.
@@ -38,7 +38,6 @@ VIEW = (
     Check("failing", gettext_lazy("Only failing"), lambda rows, value: rows),
     Number("after", gettext_lazy("After"), lambda rows, value: rows),
 )
-UNSETTLED = (PlanState.DRAFT, PlanState.APPROVED)
 
 
 @admin.register(StoredPlan)
@@ -58,6 +57,8 @@ class StoredPlanAdmin(WindowAdmin):
         gettext_lazy("written"),
         gettext_lazy("settled"),
     )
+    #: Leads from a plan to its tenant.
+    tenant_lookup = "tenant"
     numbers = frozenset({4})
     filters = (
         Choice("state", gettext_lazy("State"), equals("state"), choices=states),
@@ -89,7 +90,10 @@ class StoredPlanAdmin(WindowAdmin):
 
     def address(self, route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
         """Return an address of this class."""
-        wrapped = transaction.non_atomic_requests(self.admin_site.admin_view(view))
+        wrapped = self.admin_site.admin_view(view)
+        # Of each database: the one of receipts may be none of the site's.
+        for alias in connections:
+            wrapped = transaction.non_atomic_requests(alias)(wrapped)
         return path(route, wrapped, name=self.url_name(name))
 
     def links(self, request: HttpRequest) -> Sequence[Link]:

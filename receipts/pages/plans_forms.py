@@ -80,7 +80,9 @@ class ContentForm(forms.Form):
         """Ask for one of both."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         pasted, file = cleaned.get("pasted", ""), cleaned.get("file")
-        if self.quota is not None and self.quota.is_exceeded:
+        is_exceeded = self.quota is not None and self.quota.is_exceeded
+        # Some middleware of the site may have read the request before the limit stood.
+        if is_exceeded or (file is not None and (file.size or 0) > PLAN_BYTES_MAX):
             self.add_error("file", _("The file has more than %d MiB.") % (PLAN_BYTES_MAX // 2**20))
         elif "pasted" in cleaned and bool(pasted.strip()) == (file is not None):
             self.add_error("file", _("Choose a file or paste the content, one of both."))

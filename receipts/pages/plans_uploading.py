@@ -23,6 +23,7 @@ from .plans_forms import ContentForm, PlanForm, Quota, flaws_table, flaws_title,
 ADD_PERMISSION = "receipts.add_storedplan"
 #: Needed beside it to edit a plan that another person wrote.
 CHANGE_PERMISSION = "receipts.change_storedplan"
+UNSETTLED = (PlanState.DRAFT, PlanState.APPROVED)
 
 
 def may_edit(request: HttpRequest, plan: StoredPlan) -> bool:
@@ -49,6 +50,12 @@ def upload_page(admin: WindowAdmin, request: HttpRequest, *, quota: Quota | None
 def stored(admin: WindowAdmin, request: HttpRequest, plan: Plan, *, kind: str, reason: str) -> HttpResponse:
     """Keep a plan as a draft of this user's, and lead to it. Raises: InvalidPlan."""
     actor, count = request.user.get_username(), len(plan.targets)
+    kept = StoredPlan.objects.filter(
+        change_id=plan.change_id, digest=plan.digest(kind=kind), state=PlanState.DRAFT, author=actor
+    ).first()
+    if kept is not None:
+        messages.info(request, _("This very plan is a draft of yours already; it is not kept twice."))
+        return redirect(admin.url("change", kept.pk))
     with recorded(
         actor=actor,
         name="plan_upload",
@@ -91,6 +98,9 @@ def edit_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, *, quo
     """Ask for new content of a plan that is not settled. Raises: PermissionDenied."""
     if not may_edit(request, plan):
         raise PermissionDenied
+    if plan.state not in UNSETTLED:
+        messages.error(request, _("The plan is settled; upload a new one."))
+        return redirect(admin.url("change", plan.pk))
     if request.method != "POST":
         return edit_form(admin, request, plan, ContentForm(), plan.digest)
     form, shown = ContentForm(request.POST, request.FILES, quota=quota), request.POST.get("digest", "")

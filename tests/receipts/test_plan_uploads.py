@@ -106,6 +106,15 @@ def test_a_plan_in_any_form_is_kept_as_a_draft_of_its_author(ann: Client, form: 
     assert (action.scope, action.asked, action.done, action.outcome) == ("CHG-1", 2, 2, "done")
 
 
+def test_a_plan_that_is_sent_twice_is_one_draft(ann: Client) -> None:
+    line = make_line()
+    first, second = (send(ann, csv_of(line)) for _ in range(2))
+
+    assert first.url == second.url
+    assert StoredPlan.objects.count() == 1
+    assert "not kept twice" in text_of(ann, second.url)
+
+
 def test_every_problem_is_shown_at_its_row_and_nothing_is_stored(ann: Client) -> None:
     page = send(ann, "id;revision;qty\n1;4;10\n\n0010;1.0;\n5;4;10;9\n1;4;x\n", change_id=" CHG", tenant="")
 
@@ -357,7 +366,8 @@ def test_a_settled_plan_is_edited_by_nobody(ann: Client) -> None:
         decided_at=plan.created_at,
     )
 
-    edit(ann, plan, csv_of(make_line()))
+    assert edit(ann, plan, csv_of(make_line())).url == address(plan)
+    assert ann.get(address(plan, "edit")).url == address(plan)
 
     plan.refresh_from_db()
     assert (plan.state, plan.target_count) == ("applied", 1)
