@@ -10,8 +10,9 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
-from .fields import ExactCharField, UtcDateTimeField, UtcNow
+from .fields import ExactCharField, TenantIndex, UtcDateTimeField, UtcNow
 from .querysets import AttemptQuerySet, MailQueueQuerySet, RunLogQuerySet, SuppressionQuerySet, TaskQueueQuerySet
+from .texts import TENANT_UNITS_MAX
 
 KIND_LENGTH_MAX = 10
 #: UTF-16 code units, because that is what NVARCHAR(n) counts; 255 fits every mail client's list.
@@ -26,13 +27,18 @@ CHANNEL_LENGTH_MAX = 100
 
 
 class Control(models.Model):
-    """One event that has had its message prepared. Never pruned: it is the only place asked "already notified?"."""
+    """
+    One event that has had its message prepared. Never pruned: it is the only place asked "already notified?".
+
+    ``tenant`` is whose event it is, here and in the queues; empty: nobody's, so only who sees all tenants sees it.
+    """
 
     kind = ExactCharField(max_length=KIND_LENGTH_MAX)
     key = models.BigIntegerField()
     key2 = models.BigIntegerField(db_default=0)
     language = models.CharField(max_length=10, db_default="", blank=True)
     recipients = models.TextField(db_default="", blank=True)
+    tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
     created_at = UtcDateTimeField(db_default=UtcNow())
 
     objects = models.Manager()
@@ -42,6 +48,7 @@ class Control(models.Model):
         verbose_name = _("control row")
         verbose_name_plural = _("control table")
         constraints = [models.UniqueConstraint(fields=["kind", "key", "key2"], name="uq_notify_control_event")]
+        indexes = [TenantIndex(fields=["tenant", "id"], name="ix_notify_control_tenant")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key} {self.key2}" if self.key2 else f"{self.kind} {self.key}"
@@ -152,6 +159,7 @@ class MailQueue(models.Model):
     sent_at = UtcDateTimeField(null=True, blank=True)
     operator = models.CharField(max_length=254, db_default="", blank=True)
     operated_at = UtcDateTimeField(null=True, blank=True)
+    tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
 
     objects = MailQueueQuerySet.as_manager()
 
@@ -174,6 +182,9 @@ class MailQueue(models.Model):
             models.Index(fields=["state", "due_at"], name="ix_notify_mail_queue_due"),
             # From a pass to its mails.
             models.Index(fields=["pass_id"], name="ix_notify_mail_queue_pass"),
+            # The lists of one tenant: newest first, and by state, the longest due first.
+            TenantIndex(fields=["tenant", "id"], name="ix_notify_mail_queue_tenant"),
+            TenantIndex(fields=["tenant", "state", "due_at"], name="ix_notify_mail_queue_whose"),
         ]
 
     def __str__(self) -> str:
@@ -193,6 +204,7 @@ class TaskQueue(models.Model):
     due_at = UtcDateTimeField(null=True, blank=True)
     done_at = UtcDateTimeField(null=True, blank=True)
     done_by = models.CharField(max_length=254, db_default="", blank=True)
+    tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
 
     objects = TaskQueueQuerySet.as_manager()
 
@@ -212,6 +224,7 @@ class TaskQueue(models.Model):
             # The lists of the admin: what waits, and what waits for one person.
             models.Index(fields=["id"], condition=Q(done_at__isnull=True), name="ix_notify_task_queue_todo"),
             models.Index(fields=["assignee", "id"], name="ix_notify_task_queue_who"),
+            TenantIndex(fields=["tenant", "id"], name="ix_notify_task_queue_tenant"),
         ]
 
     def __str__(self) -> str:

@@ -82,11 +82,12 @@ SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
 INSERT_CONTROLS = """
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
-INSERT INTO notify_control (kind, [key], key2, language, recipients)
+INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
-SELECT @kind, r.[key], r.key2, r.language, r.recipients
+SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant
 FROM OPENJSON(@rows) WITH (
-    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]'
+    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]',
+    tenant nvarchar(max) '$[4]'
 ) AS r
 WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
@@ -98,20 +99,20 @@ SELECT [key], key2, id FROM @new;
 """
 INSERT_MAILS = """
 INSERT INTO notify_mail_queue
-       (pass_id, control_id, template, subject, recipients, language, payload, state, problem)
-SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem
+       (pass_id, control_id, template, subject, recipients, language, payload, state, problem, tenant)
+SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem, r.tenant
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', template nvarchar(max) '$[1]', subject nvarchar(max) '$[2]',
     recipients nvarchar(max) '$[3]' AS JSON, language nvarchar(max) '$[4]', payload nvarchar(max) '$[5]' AS JSON,
-    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]'
+    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]', tenant nvarchar(max) '$[8]'
 ) AS r;
 """
 INSERT_TASKS = """
-INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload)
-SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload
+INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload, tenant)
+SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload, r.tenant
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', title nvarchar(max) '$[1]', assignee nvarchar(max) '$[2]',
-    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON
+    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON, tenant nvarchar(max) '$[5]'
 ) AS r;
 """
 # READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it. LOOP JOIN: the rows that were
