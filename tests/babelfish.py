@@ -48,6 +48,10 @@ def is_babelfish(cursor: Any) -> bool:
     return "Babelfish" in cursor.fetchone()[0]
 
 
+#: Whose migrations are run.
+OURS = ("desk", "notify", "portal", "receipts")
+
+
 def watch_for_it() -> None:
     """Work around Babelfish's faults in this process as soon as a connection turns out to be one."""
     connection_created.connect(work_around, dispatch_uid="babelfish")
@@ -72,8 +76,8 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     for text in ("TRY_LOCK", "IS_LOCKED", "UNLOCK"):
         named = getattr(microsoft, text).replace(f"N'{microsoft.LOCK}'", "@lock")
         setattr(microsoft, text, f"DECLARE @lock nvarchar(255) = N'{microsoft.LOCK} ' + DB_NAME();\n{named}")
-    # Django's own tables as they are today: their migrations need ALTER COLUMN … NULL.
-    settings.MIGRATION_MODULES = dict.fromkeys(("contenttypes", "auth", "admin", "sessions"))
+    # Others' tables as they are today: their migrations need ALTER COLUMN … NULL, or names of more than 63 characters.
+    settings.MIGRATION_MODULES = {app.label: None for app in apps.get_app_configs() if app.label not in OURS}
     type(connection.ops).sql_flush = sql_flush
     type(connection.creation)._destroy_test_db = drop
     execute = wrapper.execute
