@@ -24,7 +24,7 @@ REPEATS = 15
 ROUNDS = 5
 
 PLAIN_CONTROLS = """
-    INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
+    INSERT INTO notify_control (kind, "key", key2, language, recipients, tenant)
     SELECT 'comment', n.line_id, n.newest, p.language, p.email, l.tenant
     FROM (SELECT DISTINCT c.line_id, (SELECT max(m.id) FROM portal_comment m WHERE m.line_id = c.line_id) AS newest
           FROM portal_comment c) n
@@ -254,7 +254,8 @@ def idle(*kinds: str) -> float:
 def mark_notified() -> None:
     """Write the control rows of all comments."""
     execute(
-        "INSERT INTO notify_control (kind, key, key2, language, recipients, tenant) SELECT 'comment', c.line_id, c.id, "
+        'INSERT INTO notify_control (kind, "key", key2, language, recipients, tenant) '
+        "SELECT 'comment', c.line_id, c.id, "
         "p.language, p.email, l.tenant FROM portal_comment c JOIN portal_contact p ON p.name = c.recipient "
         "JOIN portal_orderline l ON l.id = c.line_id"
     )

@@ -68,14 +68,6 @@ def work_around(connection: Any, **kwargs: Any) -> None:
         wrapper = type(cursor.cursor)
     # Its errors are PostgreSQL's in PostgreSQL's words.
     microsoft.TRANSIENT_MARKS += ("deadlock detected", "lock timeout")
-    # Busy is -999 there.
-    microsoft.TRY_LOCK = microsoft.TRY_LOCK.replace(
-        "SELECT @code,", "SELECT CASE @code WHEN -999 THEN -1 ELSE @code END,"
-    )
-    # Application locks belong to the whole server there, not to a database: suites on two databases would meet.
-    for text in ("TRY_LOCK", "IS_LOCKED", "UNLOCK"):
-        named = getattr(microsoft, text).replace(f"N'{microsoft.LOCK}'", "@lock")
-        setattr(microsoft, text, f"DECLARE @lock nvarchar(255) = N'{microsoft.LOCK} ' + DB_NAME();\n{named}")
     # Others' tables as they are today: their migrations need ALTER COLUMN … NULL, or names of more than 63 characters.
     settings.MIGRATION_MODULES = {app.label: None for app in apps.get_app_configs() if app.label not in OURS}
     type(connection.ops).sql_flush = sql_flush
@@ -83,7 +75,11 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     execute = wrapper.execute
 
     def execute_with_nulls_written_out(self: Any, sql: str, params: Any = None) -> Any:
-        lock_calls[0] += microsoft.LOCK in sql
+        if microsoft.LOCK in sql:
+            lock_calls[0] += 1
+            # Busy is -999 there, and application locks belong to the whole server: suites on two databases would meet.
+            sql = sql.replace("SELECT @code,", "SELECT CASE @code WHEN -999 THEN -1 ELSE @code END,")
+            sql = sql.replace(f"N'{microsoft.LOCK}'", f"N'{microsoft.LOCK} {self.connection.settings_dict['NAME']}'")
         # A parameter that is NULL has the type varchar there, which is not converted to datetimeoffset.
         if params and None in params:
             sql = sql % tuple("NULL" if param is None else "%s" for param in params)
