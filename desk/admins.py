@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.auth import get_permission_codename
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import router, transaction
@@ -69,6 +69,18 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the rows of the list before its filters."""
         return self.get_queryset(request)
 
+    def parts_of(self, request: HttpRequest, rows: QuerySet[Any]) -> Sequence[QuerySet[Any]]:
+        """Return the filtered rows as the parts that an index serves, each in the order of the list."""
+        return [rows]
+
+    def key_of(self, pk: Any) -> str:
+        """Return what stands for a key in an address; ``key_from`` reads it back."""
+        return quote(pk)
+
+    def key_from(self, text: str) -> str:
+        """Return the key that an address names."""
+        return unquote(text)
+
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return the lines of a page; a fixed number of queries."""
         raise NotImplementedError
@@ -119,7 +131,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         asked = read(self.filters, request.GET)
         found = asked.apply(self.filters, self.listed(request, asked))
         place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
-        page = page_of(found, order=self.pinned(self.order_for(asked)), size=self.page_rows, **place)
+        parts = self.parts_of(request, found)
+        page = page_of(parts, order=self.pinned(self.order_for(asked)), size=self.page_rows, **place)
         allowed = self.acts_for(request)
         return TemplateResponse(
             request,
@@ -154,7 +167,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Show a row's own page."""
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        row = self.found(request, unquote(object_id))
+        row = self.found(request, self.key_from(object_id))
         offered = self.eligible_acts(self.acts_for(request), row)
         page = self.detail(request, row)
         return TemplateResponse(
@@ -166,7 +179,9 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def found(self, request: HttpRequest, pk: str) -> Any:
         """Return a row the user may see. Raises: Http404, PermissionDenied."""
         try:
-            row = self.get_queryset(request).filter(pk=self.opts.pk.to_python(pk)).first()
+            # PostgreSQL takes no NUL in a text, so that no row can have one.
+            rows = self.get_queryset(request).filter(pk=self.opts.pk.to_python(pk))
+            row = rows.first() if "\x00" not in pk else None
         except (ValidationError, ValueError, OverflowError):
             row = None
         if not self.has_view_permission(request, row):

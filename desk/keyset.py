@@ -7,6 +7,8 @@ unique column, and all its columns go the same way, so that one index serves it 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.core.exceptions import BadRequest, ValidationError
@@ -25,25 +27,44 @@ class Page:
     previous: str = ""
 
 
-def page_of(rows: QuerySet[Any], *, order: Sequence[str], size: int, after: str = "", before: str = "") -> Page:
+def page_of(
+    rows: QuerySet[Any] | Sequence[QuerySet[Any]], *, order: Sequence[str], size: int, after: str = "", before: str = ""
+) -> Page:
     """
     Return the page after or before a cursor, the first one without; one query, two when ``before`` meets the start.
 
+    Several querysets are parts of one list that no single index serves, such as the rows of several tenants: each
+    part is one range of the index, and one more query puts them in order.
+
     Raises: BadRequest when the cursor is none of ours.
     """
+    parts = [rows] if isinstance(rows, QuerySet) else rows
     if before:
-        found = list(ordered(beyond(rows, order, before, backwards=True), order, backwards=True)[: size + 1])
+        found = first_of([beyond(part, order, before, backwards=True) for part in parts], order, size, backwards=True)
         if len(found) > size:
             shown = found[:size][::-1]
             return Page(shown, next=cursor(shown[-1], order), previous=cursor(shown[0], order))
         after = ""  # Fewer than a page before it: the first page, whole.
-    found = list(ordered(beyond(rows, order, after) if after else rows, order)[: size + 1])
+    found = first_of([beyond(part, order, after) if after else part for part in parts], order, size)
     shown = found[:size]
     return Page(
         shown,
         next=cursor(shown[-1], order) if len(found) > size else "",
         previous=cursor(shown[0], order) if after and shown else "",
     )
+
+
+def first_of(parts: Sequence[QuerySet[Any]], order: Sequence[str], size: int, *, backwards: bool = False) -> list[Any]:
+    """Return the first rows of these parts together, one more than ``size`` if there are; the database compares."""
+    if len(parts) == 1:
+        return list(ordered(parts[0], order, backwards=backwards)[: size + 1])
+    keys = [
+        key
+        for part in parts
+        for key in ordered(part, order, backwards=backwards).values_list("pk", flat=True)[: size + 1]
+    ]
+    whole = reduce(or_, parts).filter(pk__in=keys)
+    return list(ordered(whole, order, backwards=backwards)[: size + 1])
 
 
 def ordered(rows: QuerySet[Any], order: Sequence[str], *, backwards: bool = False) -> QuerySet[Any]:
@@ -79,10 +100,11 @@ def cursor(row: Model, order: Sequence[str]) -> str:
 
 def parsed(model: type[Model], names: Sequence[str], text: str) -> list[Any]:
     """Return the values of a cursor. Raises: BadRequest."""
-    parts = text.split(SEPARATOR)
+    # The last value may be a text with a separator in it.
+    parts = text.split(SEPARATOR, len(names) - 1)
     try:
-        if len(parts) != len(names):
-            raise ValueError(f"{len(names)} values are needed")
+        if len(parts) != len(names) or "\x00" in text:
+            raise ValueError(f"{len(names)} values are needed, without NUL")
         values = [model._meta.get_field(name).to_python(part) for name, part in zip(names, parts, strict=True)]  # type: ignore[union-attr]
     except (ValueError, OverflowError, ValidationError) as error:
         raise BadRequest(f"{text[:80]!r} is no place in this list") from error

@@ -1,11 +1,15 @@
-"""A window on receipts, not a door."""
+"""Registers the pages; they need the app ``desk``, without which the engine runs as before."""
 
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest
 
-from .models import Audit, Change, Reconciliation, StoredPlan
+from .models import StoredPlan
+
+if apps.is_installed("desk"):
+    from .pages import panels, receipts, reconciling, runs  # noqa: F401
 
 
 class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg] # Django cannot subscript it at run time
@@ -23,21 +27,6 @@ class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg] # Django cannot subs
         return False
 
 
-@admin.register(Change)
-class ChangeAdmin(ReadOnly):
-    list_display = ("change_id", "kind", "tenant", "actor", "created_at")
-
-
-@admin.register(Audit)
-class AuditAdmin(ReadOnly):
-    list_display = ("change_id", "target_id", "revision_before", "revision_after", "qty", "state_before", "state_after")
-
-
 @admin.register(StoredPlan)
 class StoredPlanAdmin(ReadOnly):
     list_display = ("change_id", "kind", "tenant", "state", "author", "approver", "created_at")
-
-
-@admin.register(Reconciliation)
-class ReconciliationAdmin(ReadOnly):
-    list_display = ("change_id", "taken_at", "match", "changed", "missing")

@@ -9,9 +9,9 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from desk import launching
 from desk.models import Action
 from notify.models import Control, MailQueue, MailState, RunLog, TaskQueue
-from notify.pages import launching
 from notify.pages.deciding import correct_and_send
 from tests.browser.story import OPERATE, VIEW, make_user
 from tests.factories import NOW
