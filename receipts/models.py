@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from .fields import ExactCharField, UtcNow
-from .querysets import ChangeQuerySet, PlanQuerySet, PlanState, RunOutcome, RunQuerySet
+from .querysets import ChangeQuerySet, Found, PlanQuerySet, PlanState, RunOutcome, RunQuerySet
 
 
 class Change(models.Model):
@@ -168,7 +168,8 @@ class Verdict(models.Model):
     tenant = ExactCharField(max_length=64)
     created_at = models.DateTimeField()
     reconciliation = models.ForeignKey(Reconciliation, on_delete=models.PROTECT, related_name="+", db_index=False)
-    is_differing = models.BooleanField()
+    # A text: SQLite enters no index for a bare boolean.
+    found = models.CharField(max_length=10, choices=Found.choices)
 
     objects = models.Manager()
 
@@ -176,13 +177,14 @@ class Verdict(models.Model):
         db_table = "receipts_verdict"
         # Whoever sees receipts sees it; nobody is given it alone.
         default_permissions = ()
+        constraints = [models.CheckConstraint(condition=Q(found__in=Found.values), name="ck_receipts_verdict_found")]
         indexes = [
-            models.Index(fields=["is_differing", "created_at", "change"], name="ix_receipts_verdict"),
-            models.Index(fields=["is_differing", "tenant", "created_at", "change"], name="ix_receipts_verdict_tenant"),
+            models.Index(fields=["found", "created_at", "change"], name="ix_receipts_verdict"),
+            models.Index(fields=["found", "tenant", "created_at", "change"], name="ix_receipts_verdict_tenant"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.change_id}: {'differs' if self.is_differing else 'matches'}"
+        return f"{self.change_id}: {self.found}"
 
 
 class ReconciliationRun(models.Model):

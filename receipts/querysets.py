@@ -15,6 +15,13 @@ class PlanState(models.TextChoices):
     REFUSED = "refused"
 
 
+class Found(models.TextChoices):
+    """What a reconciliation says of a receipt as a whole."""
+
+    MATCH = "match"
+    DIFFERS = "differs"
+
+
 class RunOutcome(models.TextChoices):
     RUNNING = "running"
     DONE = "done"

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connections, router, transaction
 from .canonical import Target, canonical_targets, digest, stored_targets
 from .kinds import get_kind
 from .models import Audit, Change, Reconciliation, Verdict
-from .querysets import ChangeQuerySet
+from .querysets import ChangeQuerySet, Found
 
 
 class Row(NamedTuple):
@@ -247,9 +247,7 @@ def record_reconciliation(result: Reconciled, *, actor: str, using: str | None =
             first = {"kind": kind, "tenant": tenant, "created_at": created_at, "reconciliation": kept}
             try:
                 with transaction.atomic(using=alias):
-                    Verdict.objects.using(alias).create(
-                        change_id=result.change_id, is_differing=not result.is_match, **first
-                    )
+                    Verdict.objects.using(alias).create(change_id=result.change_id, found=found_in(kept), **first)
             except IntegrityError:
                 # Somebody else wrote the first one; if his is the later result, his stays.
                 try_renew(kept, alias)
@@ -259,4 +257,9 @@ def record_reconciliation(result: Reconciled, *, actor: str, using: str | None =
 def try_renew(kept: Reconciliation, using: str) -> bool:
     """Make a result the verdict unless a later one is it already; return whether it is."""
     older = Verdict.objects.using(using).filter(pk=kept.change_id, reconciliation__lt=kept.pk)
-    return older.update(reconciliation=kept, is_differing=bool(kept.changed or kept.missing)) == 1
+    return older.update(reconciliation=kept, found=found_in(kept)) == 1
+
+
+def found_in(kept: Reconciliation) -> Found:
+    """Return what a reconciliation says as a whole."""
+    return Found.DIFFERS if kept.changed or kept.missing else Found.MATCH

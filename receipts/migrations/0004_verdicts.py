@@ -30,7 +30,7 @@ def name_tenants_and_verdicts(apps, schema_editor):
                 tenant=row.change.tenant,
                 created_at=row.change.created_at,
                 reconciliation=row,
-                is_differing=bool(row.changed or row.missing),
+                found="differs" if row.changed or row.missing else "match",
             )
             for row in rows
         )
@@ -77,7 +77,7 @@ class Migration(migrations.Migration):
                 ('kind', ExactCharField(max_length=20)),
                 ('tenant', ExactCharField(max_length=64)),
                 ('created_at', models.DateTimeField()),
-                ('is_differing', models.BooleanField()),
+                ('found', models.CharField(choices=[('match', 'Match'), ('differs', 'Differs')], max_length=10)),
             ],
             options={
                 'db_table': 'receipts_verdict',
@@ -136,11 +136,15 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='verdict',
-            index=models.Index(fields=['is_differing', 'created_at', 'change'], name='ix_receipts_verdict'),
+            index=models.Index(fields=['found', 'created_at', 'change'], name='ix_receipts_verdict'),
         ),
         migrations.AddIndex(
             model_name='verdict',
-            index=models.Index(fields=['is_differing', 'tenant', 'created_at', 'change'], name='ix_receipts_verdict_tenant'),
+            index=models.Index(fields=['found', 'tenant', 'created_at', 'change'], name='ix_receipts_verdict_tenant'),
+        ),
+        migrations.AddConstraint(
+            model_name='verdict',
+            constraint=models.CheckConstraint(condition=models.Q(('found__in', ['match', 'differs'])), name='ck_receipts_verdict_found'),
         ),
         migrations.RunPython(name_tenants_and_verdicts, migrations.RunPython.noop),
     ]

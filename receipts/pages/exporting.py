@@ -41,8 +41,8 @@ DOCUMENTS: dict[str, Text] = {
 LISTS = ("csv", "json")
 #: Receipts read at once while a list is sent.
 CHUNK_ROWS = 500
-#: What makes a formula of a text, in ASCII and as a Japanese keyboard types it; and the sign of our own.
-FORMULA = frozenset("=+-@＝＋－＠'")
+#: What makes a formula of a text, in ASCII and full-width as a Japanese keyboard types it; and the sign of our own.
+FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20'")
 CONTROL = frozenset("\t\r\n")
 BOM = "\ufeff"
 TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
@@ -230,7 +230,7 @@ def paper_cell(value: Any) -> Cell:
 
 LIST_HEAD = (
     *("change_id", "kind", "tenant", "targets", "actor", "created_at", "digest"),
-    *("differs", "reconciled_at", "match", "changed", "missing"),
+    *("last_reconciliation", "reconciled_at", "match", "changed", "missing"),
 )
 
 
@@ -268,10 +268,9 @@ def key_pages(parts: Sequence[QuerySet[Any]], order: Sequence[str]) -> Iterator[
 
 def list_row(change: Any, verdict: Mapping[str, Any] | None) -> list[Any]:
     """Return a receipt's line in the list."""
-    found = verdict or dict.fromkeys(("is_differing", "taken_at", "match", "changed", "missing"))
-    differs = None if found["is_differing"] is None else int(found["is_differing"])
+    found = verdict or dict.fromkeys(("found", "taken_at", "match", "changed", "missing"))
     head = [change.pk, change.kind, change.tenant, change.items, change.actor, change.created_at, change.digest]
-    return [*head, differs, found["taken_at"], found["match"], found["changed"], found["missing"]]
+    return [*head, found["found"], found["taken_at"], found["match"], found["changed"], found["missing"]]
 
 
 def json_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -280,7 +279,6 @@ def json_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
     separator = ""
     for row in rows:
         values = dict(zip(LIST_HEAD, row, strict=True))
-        values["differs"] = None if values["differs"] is None else bool(values["differs"])
         yield separator + json.dumps(values, cls=DjangoJSONEncoder)
         separator = ",\n"
     yield "]}\n"

@@ -18,6 +18,7 @@ from desk.tenants import of_model
 from desk.windows import Window
 
 from ..models import Change, Verdict
+from ..querysets import Found
 from .words import DIFFERS, NEVER, receipt_url, url
 
 #: Counts go this far; the page then says "more than".
@@ -47,7 +48,7 @@ def figures_of(request: HttpRequest, *, now: datetime) -> Figures:
     return Figures(
         today=bounded(receipts.filter(created_at__gte=since)),
         since=since,
-        differing=bounded(verdicts.filter(is_differing=True)),
+        differing=bounded(verdicts.filter(found=Found.DIFFERS)),
         oldest=oldest_never_compared(receipts),
     )
 

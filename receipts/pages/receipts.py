@@ -22,15 +22,15 @@ from ..errors import UnknownKind
 from ..fields import JSONItems
 from ..kinds import get_kind
 from ..models import Change, Reconciliation, StoredPlan, Verdict
+from ..querysets import Found
 from ..reconcile import reconcile, record_reconciliation
 from .contents import ROWS_SHOWN, Line, lines_after, receipt_of, targets_of
 from .exporting import DOCUMENTS, LISTS, receipt_document, receipts_stream
 from .reconciling import HISTORY_HEAD, HISTORY_NUMBERS, history_row
 from .tenancy import TenantAdmin, place_of
 from .words import (
-    DIFFERS,
+    FOUND,
     GENUINE,
-    MATCHES,
     NEVER,
     NOT_GENUINE,
     PLANS,
@@ -88,7 +88,7 @@ class ChangeAdmin(TenantAdmin):
         """Return receipts, or the verdicts of those that differ: they have the same columns, and the index for it."""
         rows = super().get_queryset(request)
         if "differs" in asked.values:
-            return within(Verdict.objects.filter(is_differing=True), request.user)
+            return within(Verdict.objects.filter(found=Found.DIFFERS), request.user)
         return rows.only("change_id", "created_at")
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
@@ -98,7 +98,7 @@ class ChangeAdmin(TenantAdmin):
     def cells(self, change: Any, verdict: Mapping[str, Any] | None) -> list[Cell]:
         """Return a receipt's cells."""
         link = receipt_url(change.pk)
-        badge = NEVER if verdict is None else DIFFERS if verdict["is_differing"] else MATCHES
+        badge = NEVER if verdict is None else FOUND[verdict["found"]]
         return [
             Cell(text=change.pk, is_code=True, url=link),
             Cell(text=change.kind),
@@ -147,9 +147,9 @@ class ChangeAdmin(TenantAdmin):
         """Return a receipt as committed."""
         after = place_of(request.GET.get("after", ""))
         lines = lines_after(row, after, limit=ROWS_SHOWN + 1)
-        pages = [Link("‹ " + _("First page"), receipt_url(row.pk))] if after is not None else []
+        pages = [Link(_("First page"), receipt_url(row.pk))] if after is not None else []
         if len(lines) > ROWS_SHOWN:
-            pages.append(Link(_("Next page") + " ›", receipt_url(row.pk, after=lines[ROWS_SHOWN - 1].id)))
+            pages.append(Link(_("Next page"), receipt_url(row.pk, after=lines[ROWS_SHOWN - 1].id)))
         sections = [Section(facts=self.facts(request, row))]
         if row.reason:
             sections.append(Section(title=_("Reason"), text=row.reason))
@@ -286,8 +286,8 @@ def looked_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]
     """Return these receipts in this order, each with its latest verdict; two queries."""
     changes = Change.objects.defer("targets", "reason").annotate(items=JSONItems("targets")).in_bulk(keys)
     columns = {name: f"reconciliation__{name}" for name in ("taken_at", "match", "changed", "missing")}
-    values = Verdict.objects.filter(pk__in=keys).values_list("change_id", "is_differing", *columns.values())
-    verdicts = {key: dict(zip(("is_differing", *columns), rest, strict=True)) for key, *rest in values}
+    values = Verdict.objects.filter(pk__in=keys).values_list("change_id", "found", *columns.values())
+    verdicts = {key: dict(zip(("found", *columns), rest, strict=True)) for key, *rest in values}
     return [(changes[key], verdicts.get(key)) for key in keys if key in changes]
 
 
@@ -298,8 +298,8 @@ def undeclared(kind: str) -> str:
     except UnknownKind:
         return (
             _(
-                "No app of this site declares the kind of change “%s” any more. The receipt can be read and exported, but not "
-                "compared with its rows. Declare the kind in an app's changes.py to compare it."
+                "No app of this site declares the kind of change “%s” any more. The receipt can be read and exported, "
+                "but not compared with its rows. Declare the kind in an app's changes.py to compare it."
             )
             % kind
         )

@@ -148,8 +148,8 @@ class ReconciliationAdmin(TenantAdmin):
 PLAIN_WORDS = (
     gettext_lazy("Each target as the receipt records it, beside its row as it stood at that moment."),
     gettext_lazy(
-        "What differs was changed after the change was committed. Nothing here says by whom or why, and nothing here is "
-        "put back: whether that is right is for people to find out."
+        "What differs was changed after the change was committed. Nothing here says by whom or why, and nothing here "
+        "is put back: whether that is right is for people to find out."
     ),
     gettext_lazy("“missing”: this tenant has no such row any more."),
 )
@@ -178,10 +178,10 @@ def pages_of(row: Reconciliation, category: str, after: int | None, items: Seque
     query = {CATEGORY: category} if category else {}
     found = []
     if after is not None:
-        found.append(Link("‹ " + _("First page"), choice_url(row, category)))
+        found.append(Link(_("First page"), choice_url(row, category)))
     if len(items) > ROWS_SHOWN:
         last = items[ROWS_SHOWN - 1].id
-        found.append(Link(_("Next page") + " ›", url("reconciliation", "change", row.pk, **query, after=last)))
+        found.append(Link(_("Next page"), url("reconciliation", "change", row.pk, **query, after=last)))
     return found
 
 

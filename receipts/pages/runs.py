@@ -69,7 +69,7 @@ class ReconciliationRunAdmin(WindowAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the runs over the reader's own tenants, with the database's time."""
-        runs = super().get_queryset(request).annotate(now=UtcNow())
+        runs: QuerySet[Any] = super().get_queryset(request).annotate(now=UtcNow())
         tenants = tenants_of(request.user)
         return runs if tenants is None else runs.filter(scope=scope_of(tenants))
 
@@ -182,8 +182,8 @@ class ReconciliationRunAdmin(WindowAdmin):
 
 
 DIED_TEXT = gettext_lazy(
-    "Its process has not been heard of for two minutes: it was killed, or its host has stopped. What it had compared is "
-    "kept. Start it again to compare all."
+    "Its process has not been heard of for two minutes: it was killed, or its host has stopped. What it had compared "
+    "is kept. Start it again to compare all."
 )
 
 

@@ -10,11 +10,11 @@ from django.utils.translation import gettext_lazy as _
 
 from desk.parts import Badge
 
-from ..models import PlanState
-from ..querysets import RunOutcome
+from ..querysets import Found, PlanState, RunOutcome
 
 MATCHES = Badge(_("matches"), "✓", "good")
 DIFFERS = Badge(_("differs"), "≠", "bad")
+FOUND = {Found.MATCH: MATCHES, Found.DIFFERS: DIFFERS}
 NEVER = Badge(_("never compared"), "○", "idle")
 GENUINE = Badge(_("genuine"), "✓", "good")
 NOT_GENUINE = Badge(_("not that of the content"), "✗", "bad")
