@@ -7,7 +7,7 @@ Receipts, their audit rows, stored plans and stored reconciliations.
 from django.db import models
 from django.db.models import F, Q
 
-from .fields import ExactCharField, UtcNow
+from .fields import ExactCharField, UtcDateTimeField, UtcNow
 from .querysets import ChangeQuerySet, Found, PlanQuerySet, PlanState, RunOutcome, RunQuerySet
 
 
@@ -21,7 +21,7 @@ class Change(models.Model):
     digest = models.CharField(max_length=64)
     actor = models.CharField(max_length=150, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
+    created_at = UtcDateTimeField(db_default=UtcNow())
 
     objects = ChangeQuerySet.as_manager()
 
@@ -83,11 +83,11 @@ class StoredPlan(models.Model):
     author = models.CharField(max_length=150)
     approver = models.CharField(max_length=150, db_default="", blank=True)
     approved_digest = models.CharField(max_length=64, db_default="", blank=True)
-    approved_at = models.DateTimeField(null=True, blank=True)
+    approved_at = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     problems = models.JSONField(null=True, blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
-    decided_at = models.DateTimeField(null=True, blank=True)
+    created_at = UtcDateTimeField(db_default=UtcNow())
+    decided_at = UtcDateTimeField(null=True, blank=True)
 
     objects = PlanQuerySet.as_manager()
 
@@ -129,7 +129,7 @@ class Reconciliation(models.Model):
     change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="reconciliations", db_index=False)
     # The receipt's, which never changes: a tenant's history is one range of one index.
     tenant = ExactCharField(max_length=64, db_default="", blank=True)
-    taken_at = models.DateTimeField(db_default=UtcNow())
+    taken_at = UtcDateTimeField(db_default=UtcNow())
     actor = models.CharField(max_length=150, db_default="", blank=True)
     match = models.IntegerField()
     changed = models.IntegerField()
@@ -166,7 +166,7 @@ class Verdict(models.Model):
     # The receipt's, which never change: a list of what differs is one range of one index.
     kind = ExactCharField(max_length=20)
     tenant = ExactCharField(max_length=64)
-    created_at = models.DateTimeField()
+    created_at = UtcDateTimeField()
     reconciliation = models.ForeignKey(Reconciliation, on_delete=models.PROTECT, related_name="+", db_index=False)
     # A text: SQLite enters no index for a bare boolean.
     found = models.CharField(max_length=10, choices=Found.choices)
@@ -200,9 +200,9 @@ class ReconciliationRun(models.Model):
     differing = models.BigIntegerField(db_default=0)
     #: Receipts of a kind that no app declares: they cannot be compared.
     undeclared = models.BigIntegerField(db_default=0)
-    started_at = models.DateTimeField(db_default=UtcNow())
-    beat_at = models.DateTimeField(db_default=UtcNow())
-    ended_at = models.DateTimeField(null=True, blank=True)
+    started_at = UtcDateTimeField(db_default=UtcNow())
+    beat_at = UtcDateTimeField(db_default=UtcNow())
+    ended_at = UtcDateTimeField(null=True, blank=True)
     host = models.CharField(max_length=255, db_default="", blank=True)
     pid = models.BigIntegerField(null=True, blank=True)
     error = models.TextField(db_default="", blank=True)

@@ -14,6 +14,7 @@ APPS = ("desk", "notify", "receipts", "portal")
 ORDER = {
     "desk": [
         "parts",
+        "fields",
         "models",
         "tenants",
         "filters",

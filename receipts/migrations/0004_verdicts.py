@@ -4,7 +4,7 @@ import django.db.models.deletion
 from django.db import migrations, models
 from django.db.models import Max, OuterRef, Subquery
 
-from ..fields import ExactCharField, UtcNow
+from ..fields import ExactCharField, UtcDateTimeField, UtcNow
 
 CHUNK_ROWS = 500
 
@@ -56,9 +56,9 @@ class Migration(migrations.Migration):
                 ('done', models.BigIntegerField(db_default=0)),
                 ('differing', models.BigIntegerField(db_default=0)),
                 ('undeclared', models.BigIntegerField(db_default=0)),
-                ('started_at', models.DateTimeField(db_default=UtcNow())),
-                ('beat_at', models.DateTimeField(db_default=UtcNow())),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
+                ('started_at', UtcDateTimeField(db_default=UtcNow())),
+                ('beat_at', UtcDateTimeField(db_default=UtcNow())),
+                ('ended_at', UtcDateTimeField(blank=True, null=True)),
                 ('host', models.CharField(blank=True, db_default='', max_length=255)),
                 ('pid', models.BigIntegerField(blank=True, null=True)),
                 ('error', models.TextField(blank=True, db_default='')),
@@ -76,7 +76,7 @@ class Migration(migrations.Migration):
                 ('change', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='verdict', serialize=False, to='receipts.change')),
                 ('kind', ExactCharField(max_length=20)),
                 ('tenant', ExactCharField(max_length=64)),
-                ('created_at', models.DateTimeField()),
+                ('created_at', UtcDateTimeField()),
                 ('found', models.CharField(choices=[('match', 'Match'), ('differs', 'Differs')], max_length=10)),
             ],
             options={
