@@ -36,10 +36,10 @@ CONTROL = """
     INSERT INTO notify_control (kind, key, key2, language, recipients)
     SELECT {kind}, n, 0, 'en', 'someone@example.org' FROM {numbers}
 """
-#: change_id, kind and tenant of row n; one tenant has a hundredth of all.
+#: change_id, kind and tenant of row n; one tenant has a tenth of all.
 NAMED = (
     "'CHG-' || {padded}, CASE n % 3 WHEN 0 THEN 'accept' ELSE 'cancel' END,"
-    " CASE n % 100 WHEN 7 THEN 'small' ELSE 'big' END"
+    " CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END"
 )
 RECEIPTS = """
     INSERT INTO receipts_changes (change_id, kind, tenant, created_at, targets, digest)
@@ -52,7 +52,7 @@ AUDIT = """
 """
 RECONCILIATIONS = """
     INSERT INTO receipts_reconciliation (id, change_id, tenant, taken_at, "match", changed, missing, items)
-    SELECT n + 1, 'CHG-' || {padded}, CASE n % 100 WHEN 7 THEN 'small' ELSE 'big' END, {at}, 1, 0,
+    SELECT n + 1, 'CHG-' || {padded}, CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END, {at}, 1, 0,
            CASE WHEN n % 100 < 2 THEN 1 ELSE 0 END, '[]' FROM {numbers} WHERE n % 2 = 1
 """
 VERDICTS = """

@@ -11,7 +11,6 @@ import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.db.models import F
 from django.test import Client
 
 from desk.models import Action
@@ -46,7 +45,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 def silence(run: ReconciliationRun) -> None:
     """Let a run not have been heard of for as long as makes it dead."""
-    ReconciliationRun.objects.filter(pk=run.pk).update(beat_at=F("beat_at") - DIED_AFTER - timedelta(seconds=1))
+    run.refresh_from_db()
+    long_ago = run.beat_at - DIED_AFTER - timedelta(seconds=1)
+    ReconciliationRun.objects.filter(pk=run.pk).update(beat_at=long_ago)
 
 
 def make_receipts(number: int) -> None:
