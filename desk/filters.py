@@ -67,9 +67,14 @@ class Number(Filter):
 
     def parse(self, text: str) -> int:
         """Return the number; what no 64-bit column can hold is refused."""
-        if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
-            raise ValueError(_("“%s” is not a whole number.") % text[:40])
-        return int(text)
+        return whole(text)
+
+
+def whole(text: str) -> int:
+    """Return a whole number that a 64-bit column can hold. Raises: ValueError with a sentence for people."""
+    if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
+        raise ValueError(_("“%s” is not a whole number.") % text[:40])
+    return int(text)
 
 
 @dataclass(frozen=True)

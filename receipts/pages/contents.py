@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from desk.filters import INT64_MAX
+
 from ..canonical import Target
 from ..models import Audit, Change, Reconciliation
 from ..reconcile import AuditRow, Item, Receipt, Row
@@ -13,6 +15,12 @@ from ..reconcile import AuditRow, Item, Receipt, Row
 ROWS_SHOWN = 100
 #: Below every id.
 FIRST = 0
+
+
+def place_of(text: str) -> int | None:
+    """Return the id after which a page begins; None for the first page, also when the text is no id."""
+    is_id = text.isascii() and text.isdigit() and len(text) <= 19
+    return int(text) if is_id and int(text) <= INT64_MAX else None
 
 
 @dataclass(frozen=True)

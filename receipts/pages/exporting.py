@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -23,7 +22,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from desk.acts import recorded
-from desk.keyset import page_of
+from desk.keyset import Page
 from desk.parts import NONE, Badge, Cell, Fact, Row, Table, Text
 from desk.tenants import sees
 
@@ -238,13 +237,12 @@ def receipts_stream(
     request: HttpRequest,
     shape: str,
     *,
-    parts: Sequence[QuerySet[Any]],
-    order: Sequence[str],
+    page_after: Callable[[str], Page],
     look_up: Callable[[Sequence[str]], list[tuple[Any, Mapping[str, Any] | None]]],
     texts: Mapping[str, str],
 ) -> HttpResponse:
     """Return the list as filtered, read page by page while it is sent: memory for one page, however long it is."""
-    rows = (list_row(*one) for keys in key_pages(parts, order) for one in look_up(keys))
+    rows = (list_row(*one) for keys in key_pages(page_after) for one in look_up(keys))
     lines = csv_lines(LIST_HEAD, rows) if shape == "csv" else json_lines(rows)
     record = {
         "subject": Change._meta.label_lower,
@@ -255,11 +253,11 @@ def receipts_stream(
     return as_file(lines, request=request, shape=shape, name="receipts", **record)
 
 
-def key_pages(parts: Sequence[QuerySet[Any]], order: Sequence[str]) -> Iterator[list[str]]:
+def key_pages(page_after: Callable[[str], Page]) -> Iterator[list[str]]:
     """Yield the keys of the list, page by page."""
     after = ""
     while True:
-        page = page_of(parts, order=order, size=CHUNK_ROWS, after=after)
+        page = page_after(after)
         yield [row.pk for row in page.rows]
         if not page.next:
             return

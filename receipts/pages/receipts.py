@@ -14,7 +14,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from desk.acts import recorded
+from desk.admins import WindowAdmin
 from desk.filters import Asked, Check, Filter, Moment, equals, read
+from desk.keyset import Page, parted_page_of
 from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Table
 from desk.tenants import within
 
@@ -24,16 +26,15 @@ from ..kinds import get_kind
 from ..models import Change, Reconciliation, StoredPlan, Verdict
 from ..querysets import Found
 from ..reconcile import reconcile, record_reconciliation
-from .contents import ROWS_SHOWN, Line, lines_after, receipt_of, targets_of
-from .exporting import DOCUMENTS, LISTS, receipt_document, receipts_stream
+from .contents import ROWS_SHOWN, Line, lines_after, place_of, receipt_of, targets_of
+from .exporting import CHUNK_ROWS, DOCUMENTS, LISTS, receipt_document, receipts_stream
+from .plans_words import STATES
 from .reconciling import HISTORY_HEAD, HISTORY_NUMBERS, history_row
-from .tenancy import TenantAdmin, place_of
 from .words import (
     FOUND,
     GENUINE,
     NEVER,
     NOT_GENUINE,
-    PLANS,
     counts_text,
     key_from,
     key_of,
@@ -52,7 +53,7 @@ ACTOR_CHARS_MAX = 150
 
 
 @admin.register(Change)
-class ChangeAdmin(TenantAdmin):
+class ChangeAdmin(WindowAdmin):
     """What was committed, and how its rows stand."""
 
     intro = gettext_lazy("One line per receipt, newest first. A receipt is never changed.")
@@ -68,6 +69,7 @@ class ChangeAdmin(TenantAdmin):
         gettext_lazy("what differed"),
         gettext_lazy("reconciled"),
     )
+    tenant_lookup = "tenant"
     numbers = frozenset({3})
     filters = (
         Filter("change_id", gettext_lazy("change_id"), equals("pk")),
@@ -180,11 +182,11 @@ class ChangeAdmin(TenantAdmin):
             Fact(name=_("digest"), cell=Cell(text=row.digest, is_code=True)),
             Fact(name=_("digest is"), cell=Cell(badge=GENUINE if is_genuine else NOT_GENUINE)),
         ]
-        if self.admin_site.is_registered(StoredPlan) and request.user.has_perm("receipts.view_storedplan"):
+        if self.way(request, StoredPlan, "changelist"):
             # The tenant's own: another one may have a plan that was refused for this very change_id.
             plans = StoredPlan.objects.filter(change_id=row.pk, tenant=row.tenant).order_by("-pk")
             for pk, state in plans.values_list("pk", "state")[:PLANS_SHOWN]:
-                cell = Cell(badge=PLANS.get(state), text=f" {pk}", url=self.way(request, StoredPlan, "change", pk))
+                cell = Cell(badge=STATES.get(state), text=f" {pk}", url=self.way(request, StoredPlan, "change", pk))
                 facts.append(Fact(name=_("plan"), cell=cell))
         return facts
 
@@ -277,9 +279,13 @@ class ChangeAdmin(TenantAdmin):
         if asked.errors:
             messages.error(request, " ".join(asked.errors.values()))
             return redirect(self.url("changelist", **asked.texts))
-        parts = self.parts_of(request, asked.apply(self.filters, self.listed(request, asked)))
-        order = self.pinned(self.order_for(asked))
-        return receipts_stream(request, shape, parts=parts, order=order, look_up=looked_up, texts=asked.texts)
+        rows = asked.apply(self.filters, self.listed(request, asked))
+        order = self.pinned(self.order_of(request, asked))
+
+        def page_after(after: str) -> Page:
+            return parted_page_of(rows, self.arms(request), order=order, size=CHUNK_ROWS, after=after)
+
+        return receipts_stream(request, shape, page_after=page_after, look_up=looked_up, texts=asked.texts)
 
 
 def looked_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]:

@@ -12,14 +12,14 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from desk.admins import WindowAdmin
 from desk.filters import Asked, Filter, equals
 from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table
 
 from ..models import Change, Reconciliation
 from ..reconcile import Item
-from .contents import ROWS_SHOWN, items_after, receipt_of
+from .contents import ROWS_SHOWN, items_after, place_of, receipt_of
 from .exporting import DOCUMENTS, reconciliation_document
-from .tenancy import TenantAdmin, place_of
 from .words import CATEGORIES, DIFFERS, MATCHES, receipt_url, url
 
 EXPORT_PERMISSION = "receipts.export"
@@ -59,12 +59,13 @@ def history_row(kept: Reconciliation) -> Row:
 
 
 @admin.register(Reconciliation)
-class ReconciliationAdmin(TenantAdmin):
+class ReconciliationAdmin(WindowAdmin):
     """Each comparison of a receipt with its rows."""
 
     intro = gettext_lazy("One line per comparison of a receipt with its rows, newest first.")
     nothing = gettext_lazy("No receipt has been compared with its rows.")
     head = HISTORY_HEAD
+    tenant_lookup = "tenant"
     numbers = HISTORY_NUMBERS
     filters = (Filter("change_id", gettext_lazy("change_id"), equals("change_id")),)
 

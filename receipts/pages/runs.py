@@ -63,6 +63,9 @@ class ReconciliationRunAdmin(WindowAdmin):
     )
     numbers = frozenset({3, 4, 5})
 
+    #: Whose runs they are stands in their scope.
+    is_for_everybody = True
+
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Whoever sees reconciliations sees the runs that have made them."""
         return request.user.has_perm(RESULTS_PERMISSION)

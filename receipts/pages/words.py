@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from desk.parts import Badge
 
-from ..querysets import Found, PlanState, RunOutcome
+from ..querysets import Found, RunOutcome
 
 MATCHES = Badge(_("matches"), "✓", "good")
 DIFFERS = Badge(_("differs"), "≠", "bad")
@@ -30,12 +30,6 @@ RUNS: dict[str, Badge] = {
     RunOutcome.STOPPED: Badge(_("stopped"), "■", "warn"),
     RunOutcome.FAILED: Badge(_("failed"), "✗", "bad"),
     RunOutcome.DIED: Badge(_("died"), "†", "bad"),
-}
-PLANS: dict[str, Badge] = {
-    PlanState.DRAFT: Badge(_("draft"), "○", "idle"),
-    PlanState.APPROVED: Badge(_("approved"), "…", "busy"),
-    PlanState.APPLIED: Badge(_("applied"), "✓", "good"),
-    PlanState.REFUSED: Badge(_("refused"), "✗", "bad"),
 }
 
 #: change_ids that would be other pages' addresses, or that browsers take for a way up.

@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 from django.core.exceptions import BadRequest
-from django.db.models import F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,25 +93,6 @@ def test_the_way_back_ends_with_a_whole_first_page() -> None:
     assert len(first.rows) == 3
     assert first.previous == ""
     assert first.next
-
-
-@given(seconds=st.lists(st.integers(0, 2), max_size=12), size=st.integers(1, 4))
-@settings(max_examples=25, deadline=None)
-def test_parts_of_a_list_are_walked_as_one(seconds: list[int], size: int) -> None:
-    RunLog.objects.all().delete()
-    log_at(*seconds)
-    expected = list(RunLog.objects.order_by(*ORDER).values_list("pk", flat=True))
-    parts = [RunLog.objects.annotate(rest=F("pk") % 3).filter(rest=rest) for rest in range(3)]
-
-    seen, after, page = [], "", None
-    while page is None or page.next:
-        page = page_of(parts, order=ORDER, size=size, after=after)
-        seen += [row.pk for row in page.rows]
-        after = page.next
-    back = page_of(parts, order=ORDER, size=size, before=page.previous).rows if page.previous else []
-
-    assert seen == expected
-    assert [row.pk for row in back] == expected[: len(seen) - len(page.rows)][-size:]
 
 
 def test_the_first_and_the_last_page_have_one_neighbour_only() -> None:

@@ -13,7 +13,7 @@ from django.test import Client
 from desk.models import Action
 from portal.models import OrderLine
 from receipts.models import Change, Reconciliation
-from receipts.pages import exporting
+from receipts.pages import receipts as receipts_page
 from receipts.pages.exporting import BOM, csv_cell, csv_lines
 from tests.factories import NOW, make_line
 from tests.receipts.kept import ALL, WORK, make_person, make_receipt
@@ -142,7 +142,7 @@ def test_a_row_with_a_negative_qty_stays_a_number(root: Client) -> None:
 
 
 def test_the_list_is_exported_as_filtered_page_by_page(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(receipts_page, "CHUNK_ROWS", 2)
     for number in range(5):
         make_receipt(f"CHG-{number}", ids=[999])
         make_receipt(f"Z-{number}", tenant="zeta")
@@ -161,7 +161,7 @@ def test_the_list_is_exported_as_filtered_page_by_page(root: Client, monkeypatch
 def test_a_list_is_read_while_it_is_sent_and_one_broken_off_is_a_failed_action(
     root: Client, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
-    monkeypatch.setattr(exporting, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(receipts_page, "CHUNK_ROWS", 2)
     for number in range(9):
         make_receipt(f"CHG-{number}")
     answer = root.get(f"{LIST}export/csv/")

@@ -243,7 +243,7 @@ def test_what_was_kept_before_there_were_verdicts_gets_its_tenant_and_its_verdic
     make_receipt("B")
     for found in ({"missing": 0, "match": 1}, {"missing": 1, "match": 0}):
         Reconciliation.objects.create(change_id="A", changed=0, items=[], **found)
-    migration = importlib.import_module("receipts.migrations.0004_verdicts")
+    migration = importlib.import_module("receipts.migrations.0005_verdicts")
 
     migration.name_tenants_and_verdicts(apps, SimpleNamespace(connection=connection))
 

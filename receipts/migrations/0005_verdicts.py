@@ -40,7 +40,7 @@ def name_tenants_and_verdicts(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('receipts', '0003_permissions'),
+        ('receipts', '0004_plan_lists'),
     ]
 
     operations = [
