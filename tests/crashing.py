@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
@@ -103,6 +104,15 @@ def child_environment(*, using: str = DEFAULT_DB_ALIAS, **changed: str) -> dict[
     settings = os.environ.get("DJANGO_SETTINGS_MODULE", "tests.settings")
     told = {"KWIT_CHILD_DATABASES": json.dumps(databases, default=str), "DJANGO_SETTINGS_MODULE": settings}
     return {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "COVERAGE_"))} | told
+
+
+def own_database_url() -> str:
+    """Return the address of the test's own database, for a process that knows nothing of tests."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    name = str(connection.settings_dict["NAME"])
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{name}"
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
 
 
 def start_child(

@@ -1,21 +1,19 @@
 """What people do on the pages: allowed by name, confirmed with the number, recorded, and never more than was shown."""
 
-import os
 import sys
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from desk import launching
 from desk.models import Action
 from notify.models import Control, MailQueue, MailState, RunLog, TaskQueue
-from notify.pages import launching
 from notify.pages.deciding import correct_and_send
 from tests.browser.story import OPERATE, VIEW, make_user
+from tests.crashing import own_database_url
 from tests.factories import NOW
 from tests.racing import until
 
@@ -35,14 +33,6 @@ ACTS = [
 def olga(client: Client) -> Client:
     client.force_login(make_user("olga", *OPERATE))
     return client
-
-
-def own_database_url() -> str:
-    """Return the address of the test's own database, for a process that knows nothing of tests."""
-    name = str(connection.settings_dict["NAME"])
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{name}"
-    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
 
 
 def make_mails(count: int, **fields: Any) -> list[MailQueue]:

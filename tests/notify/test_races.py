@@ -28,8 +28,8 @@ from notify.backends.base import ControlRow, MailRow
 from notify.models import MailQueue, RunLog
 from notify.passes import run_pass
 from portal.models import Comment
-from tests.crashing import run_child
 from tests.babelfish import stand_in_cannot
+from tests.crashing import run_child
 from tests.factories import NOW, make_comment, make_contact, make_line
 from tests.notify.proof import (
     BEGIN,
