@@ -10,7 +10,8 @@ from typing import Any, cast
 from uuid import UUID
 
 import psycopg
-from django.db import DataError, IntegrityError
+from django.core.exceptions import EmptyResultSet
+from django.db import DataError, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from psycopg.pq.abc import PGconn
@@ -180,15 +181,21 @@ def is_refusal(error: Exception) -> bool:
 def stream(
     queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
 ) -> Iterator[list[tuple[Any, ...]]]:
+    connection = connections[queryset.db]
+    compiler = queryset.values_list(*names).query.get_compiler(using=queryset.db)
+    try:
+        sql, params = compiler.as_sql()
+    except EmptyResultSet:  # Django knows without asking that there are no rows
+        return
     # Outside a transaction Django declares the cursor WITH HOLD: the server keeps the result over our commits.
-    batch: list[tuple[Any, ...]] = []
-    for row in queryset.values_list(*names).iterator(chunk_size=rows):
-        batch.append(row)
-        if len(batch) == rows:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    is_held = not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+    with contextlib.closing(connection.chunked_cursor() if is_held else connection.cursor()) as cursor:
+        cursor.execute(sql, params)
+
+        def fetch(asked: int) -> list[tuple[Any, ...]]:
+            return list(compiler.results_iter(results=[cursor.fetchmany(asked)], tuple_expected=True))
+
+        yield from generic.gathered(fetch, rows)
 
 
 def insert_controls(
@@ -229,8 +236,9 @@ def copy_rows(
     statement = f"COPY {table} (pass_id, {', '.join(row._fields)}) FROM STDIN"
     # Django does not translate the errors of a COPY by itself.
     with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
+        told = str(pass_id)  # once, where psycopg would do it for each row
         for each in rows:
-            copy.write_row((pass_id, *each))
+            copy.write_row((told, *each))
 
 
 def claim_mails(
