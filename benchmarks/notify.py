@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from benchmarks.harness import Figure, median_seconds, seconds
 
@@ -36,8 +37,8 @@ PLAIN_CONTROLS = """
     ORDER BY c.created_at, n.line_id
 """
 PLAIN_MAILS = """
-    INSERT INTO notify_mail_queue (control_id, template, subject, recipients, language, payload, tenant)
-    SELECT k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}, k.tenant
+    INSERT INTO notify_mail_queue (pass_id, control_id, template, subject, recipients, language, payload, tenant)
+    SELECT '{pass_id}', k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}, k.tenant
     FROM notify_control k
     JOIN portal_comment c ON c.id = k.key2
     JOIN portal_contact p ON p.name = c.recipient
@@ -154,7 +155,12 @@ def plain(vendor: str, last: int) -> None:
     array, pairs = JSON_FUNCTIONS[vendor]
     payload = ", ".join(f"'{name}', {column}" for name, column in PLAIN_VALUES.items())
     mails = PLAIN_MAILS.format(
-        subjects=plain_subjects(), recipients=f"{array}(k.recipients)", payload=f"{pairs}({payload})", last=last
+        # SQLite keeps a UUID as its digits, PostgreSQL reads it so.
+        pass_id=uuid4().hex,
+        subjects=plain_subjects(),
+        recipients=f"{array}(k.recipients)",
+        payload=f"{pairs}({payload})",
+        last=last,
     )
     with transaction.atomic():
         execute(PLAIN_CONTROLS)

@@ -75,10 +75,8 @@ def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) ->
     nothing = [""] * len(events)
     subjects = lines.render_all(f"notify/mail/{step.template}.subject.txt", values) if step.template else nothing
     titles = lines.render_all(f"notify/task/{step.task}.title.txt", values) if step.task else nothing
-    return [
-        finished(step, event, parse_recipients(event.recipients, fold_local_part=fold_local_part), *texts)
-        for event, *texts in zip(events, subjects, titles, freeze_all(values), strict=True)
-    ]
+    people = [parse_recipients(event.recipients, fold_local_part=fold_local_part) for event in events]
+    return [finished(step, *parts) for parts in zip(events, people, subjects, titles, freeze_all(values), strict=True)]
 
 
 def finished(step: Step, event: Event, recipients: Recipients, subject: str, title: str, payload: str) -> Message:
