@@ -1,12 +1,21 @@
-"""The admin is the whole site."""
+"""The admin is the whole site; its sign-in goes through the accounts when they are on."""
 
+from django.conf import settings
 from django.contrib import admin
-from django.urls import path
+from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
 admin.site.site_title = admin.site.site_header = "Kwit"
 
-urlpatterns = [
+urlpatterns: list[URLPattern | URLResolver] = []
+if settings.ACCOUNTS:
+    from allauth.account.decorators import secure_admin_login
+
+    # Not by a password alone: the second factor is asked for by the accounts' own sign-in. Before the admin's addresses
+    # are made, which keep the view that they find.
+    admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+    urlpatterns += [path("accounts/", include("allauth.urls"))]
+urlpatterns += [
     path("admin/", admin.site.urls),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

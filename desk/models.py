@@ -3,8 +3,9 @@
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+
+from .fields import UtcDateTimeField, UtcNow
 
 NAME_CHARS_MAX = 254
 SCOPE_CHARS_MAX = 1000
@@ -26,7 +27,7 @@ class Action(models.Model):
     name, not a key: the row outlives the user, and the user table may sit in another database.
     """
 
-    at = models.DateTimeField(_("when"), db_default=Now())
+    at = UtcDateTimeField(_("when"), db_default=UtcNow())
     actor = models.CharField(_("who"), max_length=NAME_CHARS_MAX)
     name = models.CharField(_("what"), max_length=100)
     subject = models.CharField(_("on what"), max_length=100)

@@ -1,43 +1,6 @@
-"""A window on receipts, not a door."""
+"""Registers the pages; they need the app ``desk``, without which the engine runs as before."""
 
-from typing import Any
+from django.apps import apps
 
-from django.contrib import admin
-from django.http import HttpRequest
-
-from .models import Audit, Change, Reconciliation, StoredPlan
-
-
-class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg] # Django cannot subscript it at run time
-    """Shows rows and lets nobody touch them."""
-
-    show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
-@admin.register(Change)
-class ChangeAdmin(ReadOnly):
-    list_display = ("change_id", "kind", "tenant", "actor", "created_at")
-
-
-@admin.register(Audit)
-class AuditAdmin(ReadOnly):
-    list_display = ("change_id", "target_id", "revision_before", "revision_after", "qty", "state_before", "state_after")
-
-
-@admin.register(StoredPlan)
-class StoredPlanAdmin(ReadOnly):
-    list_display = ("change_id", "kind", "tenant", "state", "author", "approver", "created_at")
-
-
-@admin.register(Reconciliation)
-class ReconciliationAdmin(ReadOnly):
-    list_display = ("change_id", "taken_at", "match", "changed", "missing")
+if apps.is_installed("desk"):
+    from .pages import panels, plans, receipts, reconciling, runs  # noqa: F401

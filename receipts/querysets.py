@@ -5,12 +5,29 @@ from typing import Any
 
 from django.db import models
 
+from .fields import UtcNow
+
 
 class PlanState(models.TextChoices):
     DRAFT = "draft"
     APPROVED = "approved"
     APPLIED = "applied"
     REFUSED = "refused"
+
+
+class Found(models.TextChoices):
+    """What a reconciliation says of a receipt as a whole."""
+
+    MATCH = "match"
+    DIFFERS = "differs"
+
+
+class RunOutcome(models.TextChoices):
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DIED = "died"
 
 
 class ChangeQuerySet(models.QuerySet[Any]):
@@ -32,10 +49,25 @@ class ChangeQuerySet(models.QuerySet[Any]):
 class PlanQuerySet(models.QuerySet[Any]):
     """Stored plans. Each ``try_`` repeats in its WHERE what it relies on, and returns whether this caller won."""
 
-    def try_edit(self, pk: int, *, targets: list[dict[str, int]], digest: str) -> bool:
-        """Replace the content of a plan that is not settled; an approval is void with that."""
-        won = self.filter(pk=pk, state__in=[PlanState.DRAFT, PlanState.APPROVED]).update(
-            targets=targets, digest=digest, state=PlanState.DRAFT, approver="", approved_digest="", approved_at=None
+    def is_applied(self, pk: int, *, digest: str = "") -> bool:
+        """Whether a plan is applied, with this content if a digest is given."""
+        found = self.filter(pk=pk, state=PlanState.APPLIED)
+        return (found.filter(digest=digest) if digest else found).exists()
+
+    def try_edit(
+        self, pk: int, *, targets: list[dict[str, int]], digest: str, author: str = "", shown: str = ""
+    ) -> bool:
+        """Replace the content of a plan that is not settled, and is still as shown; an approval is void with that."""
+        found = self.filter(pk=pk, state__in=[PlanState.DRAFT, PlanState.APPROVED])
+        won = (found.filter(digest=shown) if shown else found).update(
+            targets=targets,
+            target_count=len(targets),
+            digest=digest,
+            state=PlanState.DRAFT,
+            approver="",
+            approved_digest="",
+            approved_at=None,
+            **({"author": author} if author else {}),
         )
         return won == 1
 
@@ -52,5 +84,36 @@ class PlanQuerySet(models.QuerySet[Any]):
         """Write down what became of an approved plan whose content is still the approved one."""
         won = self.filter(pk=pk, state=PlanState.APPROVED, approved_digest=digest).update(
             state=state, decided_at=now, problems=problems
+        )
+        return won == 1
+
+
+class RunQuerySet(models.QuerySet[Any]):
+    """Runs of ``reconcile --all``. Each ``try_`` repeats that the run is under way: whoever closed it was first."""
+
+    def try_begin(self, pk: int, *, host: str, pid: int, total: int) -> bool:
+        """Take a run that was asked for; one process wins."""
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING, pid__isnull=True).update(
+            host=host, pid=pid, total=total, beat_at=UtcNow()
+        )
+        return won == 1
+
+    def try_beat(self, pk: int, *, done: int, differing: int, undeclared: int) -> bool:
+        """Say how far a run has come, and that its process lives."""
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING).update(
+            done=done, differing=differing, undeclared=undeclared, beat_at=UtcNow()
+        )
+        return won == 1
+
+    def try_end(self, pk: int, *, outcome: RunOutcome, error: str = "") -> bool:
+        """Close a run."""
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING).update(outcome=outcome, error=error, ended_at=UtcNow())
+        return won == 1
+
+    def try_bury(self, pk: int, *, beat_at: datetime) -> bool:
+        """Close a run whose process has not been heard of since then; one that beats meanwhile is left alone."""
+        # Not "equal": SQLite keeps the moment as a text with three decimals, and compares it with one of six.
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING, beat_at__lte=beat_at).update(
+            outcome=RunOutcome.DIED, ended_at=UtcNow()
         )
         return won == 1

@@ -22,7 +22,7 @@ from portal.models import AdviceState, LineState
 from tests.crashing import ROOT
 
 #: The apps that the reference describes.
-OURS = [apps.get_app_config(label) for label in ("notify", "receipts", "portal")]
+OURS = [apps.get_app_config(label) for label in ("desk", "notify", "receipts", "portal")]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 REFERENCES = sorted((ROOT / "docs").glob("reference*.md"))
 REFERENCE = "\n".join(page.read_text() for page in REFERENCES)

@@ -132,7 +132,7 @@ def test_the_dashboard_costs_the_same_queries_for_any_range_and_any_number_of_ro
 ) -> None:
     fill(passes=3, events=3)
     admin_client.get("/admin/")
-    with django_assert_max_num_queries(24) as few:
+    with django_assert_max_num_queries(30) as few:
         admin_client.get("/admin/")
     fill(passes=150, events=0, seed=8)
 
@@ -461,9 +461,9 @@ def test_every_link_of_the_dashboard_leads_somewhere(admin_client: Client) -> No
 
 
 def test_who_may_see_the_log_only_gets_the_log_only(client: Client) -> None:
-    from tests.browser.story import make_user
+    from tests.browser.story import ALL_TENANTS, make_user
 
-    client.force_login(make_user("lena", "notify.view_runlog"))
+    client.force_login(make_user("lena", ALL_TENANTS, "notify.view_runlog"))
 
     page = text_of(client, "/admin/")
 

@@ -1,3 +1,6 @@
+-- now
+SELECT CAST(SYSUTCDATETIME() AS datetime2(6))
+
 -- try_lock
 DECLARE @code int;
 IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') = N'NoLock'
@@ -119,19 +122,91 @@ END CATCH;
 
 -- claim_mails
 SET NOCOUNT ON;
-DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
-UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+BEGIN TRY
+DECLARE @now datetime2(6) = %s, @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
+UPDATE m SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
-WHERE id IN (
-    SELECT TOP (%s) id FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL AND (lease_until IS NULL OR lease_until < %s)
-    ORDER BY due_at, id
-) AND state = N'queued' AND (lease_until IS NULL OR lease_until < %s);
+FROM (
+    SELECT TOP (%s) q.id FROM notify_mail_queue AS q WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE q.state = N'queued' AND q.due_at <= @now AND q.digest_of_id IS NULL
+      AND (q.lease_until IS NULL OR q.lease_until < @now)
+    ORDER BY q.due_at, q.id
+) AS due
+INNER LOOP JOIN notify_mail_queue AS m ON m.id = due.id
+WHERE m.state = N'queued' AND m.digest_of_id IS NULL AND (m.lease_until IS NULL OR m.lease_until < @now);
 SELECT id FROM @claimed ORDER BY due_at, id;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
+
+-- insert_attempts
+SET NOCOUNT ON;
+BEGIN TRY
+INSERT INTO notify_attempt (mail_id, number, part, recipient, outcome, code, enhanced, text, at, worker, channel) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+SELECT @@ROWCOUNT;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
 
 -- try_begin_mail
-UPDATE notify_mail_queue SET state = %s, flight = %s WHERE id = %s AND worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL
+SET NOCOUNT ON;
+BEGIN TRY
+UPDATE notify_mail_queue SET state = %s, flight = %s WHERE id = %s AND worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL;
+SELECT @@ROWCOUNT;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
 
 -- try_settle_mail
-UPDATE notify_mail_queue SET worker = %s, lease_until = %s, flight = %s, state = %s WHERE id = %s AND worker = %s AND state IN ('queued', 'sending', 'uncertain')
+SET NOCOUNT ON;
+BEGIN TRY
+UPDATE notify_mail_queue SET worker = %s, lease_until = NULL, flight = NULL, state = %s WHERE id = %s AND worker = %s AND state IN ('queued', 'sending', 'uncertain');
+SELECT @@ROWCOUNT;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
 
