@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from benchmarks.harness import Figure, median_seconds, seconds
 
@@ -36,8 +37,8 @@ PLAIN_CONTROLS = """
     ORDER BY c.created_at, n.line_id
 """
 PLAIN_MAILS = """
-    INSERT INTO notify_mail_queue (control_id, template, subject, recipients, language, payload, tenant)
-    SELECT k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}, k.tenant
+    INSERT INTO notify_mail_queue (pass_id, control_id, template, subject, recipients, language, payload, tenant)
+    SELECT '{pass_id}', k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}, k.tenant
     FROM notify_control k
     JOIN portal_comment c ON c.id = k.key2
     JOIN portal_contact p ON p.name = c.recipient
@@ -152,7 +153,9 @@ def plain(vendor: str, last: int) -> None:
     from django.db import transaction
 
     recipients, payload = plain_json(vendor)
-    mails = PLAIN_MAILS.format(subjects=plain_subjects(vendor), recipients=recipients, payload=payload, last=last)
+    # SQLite keeps a UUID as its digits; PostgreSQL reads it so, SQL Server does not.
+    values = {"pass_id": str(uuid4()) if vendor == "mssql" else uuid4().hex, "recipients": recipients}
+    mails = PLAIN_MAILS.format(subjects=plain_subjects(vendor), payload=payload, last=last, **values)
     with transaction.atomic():
         execute(PLAIN_CONTROLS)
         execute(mails)

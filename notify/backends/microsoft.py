@@ -285,13 +285,15 @@ def stream(
     ((wait_ms,),) = fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
     try:
         fetch(connection, f"SET LOCK_TIMEOUT {READ_WAIT_MS:d};\nINSERT INTO {table} {sql};", params)
-        last, rows = 0, min(rows, CHUNK_ROWS_MAX)
-        while True:
-            fetched = fetch(connection, page(table, rows, last, wait_ms))
-            if not fetched:
-                return
-            last = fetched[-1][0]
-            yield list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+        last = 0
+
+        def fetch_page(asked: int) -> list[tuple[Any, ...]]:
+            nonlocal last
+            fetched = fetch(connection, page(table, asked, last, wait_ms))
+            last = fetched[-1][0] if fetched else last
+            return list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+
+        yield from generic.gathered(fetch_page, min(rows, CHUNK_ROWS_MAX))
     finally:
         if connection.connection is not None and not connection.needs_rollback:
             fetch(connection, f"DROP TABLE IF EXISTS {table};")
@@ -343,12 +345,14 @@ def as_json(rows: Sequence[tuple[Any, ...]], *, nested: Sequence[int] = ()) -> s
 
 def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
     nested = [MailRow._fields.index(name) for name in ("recipients", "payload")]
-    fetch(connection, telling(INSERT_MAILS), [pass_id.hex, as_json(rows, nested=nested)])
+    for some in generic.in_slices(rows):
+        fetch(connection, telling(INSERT_MAILS), [pass_id.hex, as_json(some, nested=nested)])
 
 
 def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
     nested = [TaskRow._fields.index("payload")]
-    fetch(connection, telling(INSERT_TASKS), [pass_id.hex, as_json(rows, nested=nested)])
+    for some in generic.in_slices(rows):
+        fetch(connection, telling(INSERT_TASKS), [pass_id.hex, as_json(some, nested=nested)])
 
 
 def claim_mails(
