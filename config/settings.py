@@ -156,6 +156,10 @@ NOTIFY = {
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
 }
+DESK = {
+    "METRICS_TOKEN": env.str("METRICS_TOKEN", default=""),
+    "METRICS_OPEN": env.bool("METRICS_OPEN", default=False),
+}
 
 
 def mail(config: dict[str, Any]) -> dict[str, Any]:
@@ -192,6 +196,8 @@ STATIC_ROOT = VAR_DIR / "static"
 
 if not DEBUG:
     SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
+    # An orchestrator's probe speaks plain HTTP to the container itself.
+    SECURE_REDIRECT_EXEMPT = [r"^healthz(/|$)"]
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True

@@ -1,4 +1,4 @@
-"""The record of what people did on these pages."""
+"""The record of what people did on these pages, and the tokens of programs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,9 @@ from django.utils.translation import gettext_lazy as _
 from .admins import WindowAdmin
 from .filters import Asked, Filter, equals
 from .models import Action, ActionOutcome
+from .pages import tokens  # noqa: F401 - registers
 from .parts import NONE, Badge, Cell, Detail, Fact, Row, Section
+from .resources import Resource, columns, register
 
 BADGES = {
     ActionOutcome.OPEN: Badge(_("open"), "…", "busy"),
@@ -55,3 +57,17 @@ class ActionAdmin(WindowAdmin):
         facts[4] = Fact(name=_("which"), cell=Cell(text=row.scope))
         facts.append(Fact(name=_("note"), cell=Cell(text=row.note)))
         return Detail(title=str(row), badge=BADGES[ActionOutcome(row.outcome)], sections=[Section(facts=facts)])
+
+
+class Actions(Resource):
+    """Who did what."""
+
+    name = "actions"
+    about = "Who did what, when, on what; newest first."
+    model = Action
+    columns = columns(
+        Action, "id", "at", "actor", "name", "subject", "scope", "asked", "done", "outcome", "note", "tenant"
+    )
+
+
+register(Actions())

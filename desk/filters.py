@@ -145,6 +145,10 @@ def read(filters: Sequence[Filter], given: Mapping[str, str]) -> Asked:
         if not text:
             continue
         texts[one.name] = text
+        if "\x00" in text:
+            # PostgreSQL takes it in no text, and no other kind of value has it.
+            errors[one.name] = _("“%s” holds a character that no row has.") % text.replace("\x00", "␀")[:40]
+            continue
         try:
             values[one.name] = one.parse(text)
         except ValueError as error:

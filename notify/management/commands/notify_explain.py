@@ -2,7 +2,6 @@
 
 import json
 from argparse import ArgumentParser
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -30,8 +29,6 @@ class Command(BaseCommand):
         """Explain."""
         told = explain_event(kind=kind, key=key, key2=key2, using=database)
         if is_json:
-            events = [{**asdict(event), "sentences": event.sentences} for event in told.events]
-            shown = {"kind": kind, "key": key, "key2": key2, "events": events}
-            self.stdout.write(json.dumps(shown, cls=DjangoJSONEncoder, ensure_ascii=False))
+            self.stdout.write(json.dumps(told.as_json(), cls=DjangoJSONEncoder, ensure_ascii=False))
         else:
             self.stdout.write("\n\n".join("\n".join(event.sentences) for event in told.events))
