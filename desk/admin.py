@@ -12,7 +12,7 @@ from .filters import Asked, Filter, equals
 from .models import Action, ActionOutcome
 from .pages import tokens  # noqa: F401 - registers
 from .parts import NONE, Badge, Cell, Detail, Fact, Row, Section
-from .resources import Resource, columns, register
+from .resources import Resource, model_columns, register
 
 BADGES = {
     ActionOutcome.OPEN: Badge(_("open"), "…", "busy"),
@@ -65,7 +65,7 @@ class Actions(Resource):
     name = "actions"
     about = "Who did what, when, on what; newest first."
     model = Action
-    columns = columns(
+    columns = model_columns(
         Action, "id", "at", "actor", "name", "subject", "scope", "asked", "done", "outcome", "note", "tenant"
     )
 

@@ -25,7 +25,7 @@ from django.utils.translation import ngettext
 
 from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Confirmation, perform
 from .filters import Asked, Filter, controls, read
-from .keyset import AFTER, BEFORE, page_of
+from .keyset import AFTER, BEFORE, Page, page_of
 from .parts import Detail, Link, Row, Table, Text
 
 #: Rows a confirmation page names.
@@ -119,7 +119,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         asked = read(self.filters, request.GET)
         found = asked.apply(self.filters, self.listed(request, asked))
         place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
-        page = page_of(found, order=self.pinned(self.order_for(asked)), size=self.page_rows, **place)
+        page = self.page(request, found, order=self.order_for(asked), size=self.page_rows, **place)
         allowed = self.acts_for(request)
         return TemplateResponse(
             request,
@@ -142,6 +142,10 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 **(extra_context or {}),
             ),
         )
+
+    def page(self, request: HttpRequest, rows: QuerySet[Any], *, order: Sequence[str], size: int, **place: str) -> Page:
+        """Return the page of a list at a place, for the page and for the API. Raises: BadRequest."""
+        return page_of(rows, order=self.pinned(order), size=size, **place)
 
     def pinned(self, order: Sequence[str]) -> Sequence[str]:
         """Return an order with ``pk`` by its field's name, as cursors need it."""

@@ -144,7 +144,7 @@ def list_operation(source: Source, request: HttpRequest) -> dict[str, Any]:
 def row_operation(source: Resource) -> dict[str, Any]:
     """Return the operation that shows one row."""
     key = {"name": "key", "in": "path", "required": True, "schema": source.columns[0].schema}
-    content = object_of([*source.columns, *source.details])
+    content = dict(object_of([*source.columns, *source.details]))
     return operation(f"{source.name}-one", f"One row: {source.about}", [key], content)
 
 

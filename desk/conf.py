@@ -1,6 +1,7 @@
 """Every setting of ``settings.DESK``: its type, its default and its unit."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from hashlib import sha256
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -14,15 +15,20 @@ class DeskSettings:
     """What ``settings.DESK`` says."""
 
     #: A secret that opens /metrics besides tokens and sessions with the permission; empty: none does.
-    METRICS_TOKEN: str = ""
+    METRICS_TOKEN: str = field(default="", repr=False)
     #: Whether /metrics answers anybody: only where the network lets nobody else near.
     METRICS_OPEN: bool = False
+
+    @property
+    def metrics_digest(self) -> str:
+        """What the secret's hash is; empty when there is none."""
+        return sha256(self.METRICS_TOKEN.encode()).hexdigest() if self.METRICS_TOKEN else ""
 
 
 def desk_settings() -> DeskSettings:
     """Read ``settings.DESK``. Raises: ImproperlyConfigured for an unknown name or a value of another type."""
     given = getattr(settings, "DESK", {})
-    known = {field.name: field.type for field in fields(DeskSettings)}
+    known = {one.name: one.type for one in fields(DeskSettings)}
     if unknown := sorted(set(given) - set(known)):
         raise ImproperlyConfigured(f"DESK has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
     for name, value in given.items():

@@ -20,7 +20,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_variables
 
 from .problems import Refusal, not_found, problem_of
-from .tokens import find_token
+from .tokens import digest_of, find_token
 
 METHODS = "GET, HEAD, OPTIONS"
 REALM = 'Bearer realm="kwit"'
@@ -69,16 +69,15 @@ def by_method(view: Door, request: HttpRequest, *args: Any, **kwargs: Any) -> Ht
         raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, Retry_After="10") from error
 
 
-@sensitive_variables("secret")
 def identify(request: HttpRequest) -> None:
     """
     Set ``request.user`` to the token's user, or keep the session's.
 
     Raises: Refusal (401) when there is neither.
     """
-    secret = bearer_of(request)
-    if secret is not None:
-        token = find_token(secret, now=timezone.now())
+    digest = presented(request)
+    if digest is not None:
+        token = find_token(digest, now=timezone.now())
         if token is None:
             # One answer for unknown, revoked, expired and whose user was shut out.
             text = "The token is not valid."
@@ -90,10 +89,14 @@ def identify(request: HttpRequest) -> None:
 
 
 @sensitive_variables()
-def bearer_of(request: HttpRequest) -> str | None:
-    """Return the secret of the Authorization header; None when there is none of this scheme, which a proxy may set."""
+def presented(request: HttpRequest) -> str | None:
+    """
+    Return the digest of the token in the Authorization header; None for another scheme, which a proxy may have set.
+
+    The secret itself stays in here: an error page shows what every other function holds.
+    """
     scheme, _, secret = request.headers.get("Authorization", "").strip().partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else None
+    return digest_of(secret.strip()) if scheme.lower() == "bearer" else None
 
 
 def for_staff(view: Door) -> Door:

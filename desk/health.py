@@ -92,13 +92,17 @@ def told(found: Mapping[str, str]) -> HttpResponse:
     checks = {name: {"status": FAILING, "problem": text} if text else {"status": OK} for name, text in found.items()}
     content: dict[str, Any] = {"status": OK if is_ok else FAILING, "checks": checks}
     status = HTTPStatus.OK if is_ok else HTTPStatus.SERVICE_UNAVAILABLE
-    return HttpResponse(encoded(content), content_type="application/json", status=status)
+    response = HttpResponse(encoded(content), content_type="application/json", status=status)
+    # Django logs each 5xx, and mails it to ADMINS where they are set: not once a second while a database is away.
+    response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
 
 
 def findings(request: HttpRequest) -> dict[str, str]:
     """Return what is wrong, per check; empty where nothing is. Raises: Refusal."""
     asked: dict[tuple[str, str, int], Ask] = {("database", alias, 0): unready for alias in connections}
-    for name, text in request.GET.items():
+    for name in request.GET:
+        text = request.GET.get(name, "")
         question = _questions.get(name)
         if question is None:
             raise bad_request((name[:80], f"is not known here; known are: {', '.join(sorted(_questions)) or 'none'}"))
@@ -138,24 +142,22 @@ def forget() -> None:
 def start(probe: Probe, key: tuple[str, str, int], ask: Ask) -> "Future[str]":
     """Start the thread of a probe; it ends by itself, with its connection."""
     alias, found = key[1], Future[str]()
-    connection = impatient(connections[alias], CONNECT_S)
 
     def work() -> None:
-        # In this thread the alias leads to the impatient connection.
-        text, connections[alias] = "does not answer", connection
+        text = "does not answer"
         try:
+            # In this thread the alias leads to the impatient connection.
+            connections[alias] = impatient(connections[alias], CONNECT_S)
             text = ask(alias, key[2])
         except SILENT:
             pass  # the words of a driver name hosts and users, and anybody reads this
         except Exception as error:  # a probe has no other way to say that it does not work
             text = f"cannot be asked: {type(error).__name__}"
         finally:
-            try:
-                connection.close()
-            finally:
-                with probe.lock:
-                    probe.answered, probe.running = (time.monotonic(), text), None
+            with probe.lock:
+                probe.answered, probe.running = (time.monotonic(), text), None
             found.set_result(text)
+            connections[alias].close()
 
     # A daemon: a database that is silent must not keep the process from ending.
     Thread(target=work, name=f"healthz-{alias}", daemon=True).start()
@@ -187,7 +189,7 @@ def unready(alias: str, _seconds: int) -> str:
 @cache
 def loaded() -> MigrationLoader:
     """Return the migrations of this process's code, read once: the files do not change under it."""
-    return MigrationLoader(None, ignore_no_initial=True)
+    return MigrationLoader(None)
 
 
 @cache

@@ -3,7 +3,6 @@
 import hmac
 import time
 from collections.abc import Iterator
-from hashlib import sha256
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,10 +10,9 @@ from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.debug import sensitive_variables
 
 from .conf import desk_settings
-from .doors import bearer_of, identify, reading
+from .doors import identify, presented, reading
 from .measures import RECENT_S, Durations, Gauge, Meter, Reading, meters, single
 from .problems import not_found
 from .tenants import tenants_of
@@ -24,7 +22,7 @@ PERMISSION = "desk.view_metrics"
 
 @reading
 def scrape(request: HttpRequest) -> HttpResponse:
-    """Measure now, and say it as text. Whoever may not is told so; without prometheus-client there is no such address."""
+    """Measure now, and say it as text; without prometheus-client there is no such address."""
     if find_spec("prometheus_client") is None:
         raise not_found("Metrics need the package prometheus-client (the extra “metrics”).")
     admit(request)
@@ -45,14 +43,10 @@ def admit(request: HttpRequest) -> None:
         raise PermissionDenied
 
 
-@sensitive_variables()
 def has_site_secret(request: HttpRequest) -> bool:
     """Whether the request brings METRICS_TOKEN; the comparison takes the same time wherever they differ."""
-    wanted, given = desk_settings().METRICS_TOKEN, bearer_of(request)
-    if not wanted or given is None:
-        return False
-    wanted_hash, given_hash = (sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (wanted, given))
-    return hmac.compare_digest(wanted_hash, given_hash)
+    wanted, given = desk_settings().metrics_digest, presented(request)
+    return bool(wanted) and given is not None and hmac.compare_digest(wanted, given)
 
 
 def read(meter: Meter) -> Reading:
@@ -86,8 +80,8 @@ def as_text(readings: list[Reading]) -> HttpResponse:
     class Read(Collector):
         def collect(self) -> Iterator[Any]:
             """Yield the families."""
-            for measure in [*about_readings(readings), *(one for reading in readings for one in reading.measures)]:
-                yield family_of(measure)
+            measures = [measure for each in readings for measure in each.measures]
+            yield from map(family_of, [*about_readings(readings), *measures])
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Read())

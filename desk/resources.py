@@ -18,7 +18,7 @@ from django.http import HttpRequest
 
 from .admins import WindowAdmin
 from .filters import WHOLE, Asked, Choice, Filter, read
-from .keyset import AFTER, page_of
+from .keyset import AFTER
 from .problems import Refusal, bad_request, not_found
 
 LIMIT = "limit"
@@ -46,7 +46,7 @@ class Column:
     get: Callable[[Any], Any]
 
 
-def columns(model: type[models.Model], *names: str) -> tuple[Column, ...]:
+def model_columns(model: type[models.Model], *names: str) -> tuple[Column, ...]:
     """Return the columns of a model by the names they have in the table."""
     fields = {field.attname: field for field in model._meta.concrete_fields}
     return tuple(Column(name, schema_of(fields[name]), attrgetter(name)) for name in names)
@@ -128,8 +128,8 @@ class Resource(Source):
         rows = asked.apply(filters, self.listed(request, asked))
         size = limit_of(request)
         try:
-            page = page_of(
-                rows, order=self.window.pinned(self.order_for(asked)), size=size, after=request.GET.get(AFTER, "")
+            page = self.window.page(
+                request, rows, order=self.order_for(asked), size=size, after=request.GET.get(AFTER, "")
             )
         except BadRequest as error:
             raise bad_request((AFTER, str(error))) from error
@@ -151,7 +151,7 @@ class Resource(Source):
         if "\x00" in key or (isinstance(pk, models.IntegerField) and not KEY.fullmatch(key)):
             raise not_found()
         try:
-            row = self.listed(request, Asked()).filter(pk=pk.to_python(key)).first()  # type: ignore[union-attr]
+            row = self.listed(request, Asked()).filter(pk=pk.to_python(key)).first()
         except (ValidationError, ValueError, OverflowError):
             row = None
         # SQL Server takes a key with a blank at its end for the same.

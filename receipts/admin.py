@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest
 
@@ -41,3 +42,7 @@ class StoredPlanAdmin(ReadOnly):
 @admin.register(Reconciliation)
 class ReconciliationAdmin(ReadOnly):
     list_display = ("change_id", "taken_at", "match", "changed", "missing")
+
+
+if apps.is_installed("desk"):
+    from .pages import api, measures  # noqa: F401

@@ -16,7 +16,7 @@ from desk.resources import (
     Resource,
     Source,
     array_of,
-    columns,
+    model_columns,
     object_of,
     read_query,
     register,
@@ -30,14 +30,14 @@ from .runs import ORDER, RunLogAdmin
 from .words import skip_of
 
 RUN = ("started_at", "ended_at", "ms", "candidates", "mails", "tasks", "outcome", "error", "is_full", "host", "pid")
-RUN_COLUMNS = columns(RunLog, "id", "pass_id", "step", *RUN)
-STEP_COLUMNS = columns(RunLog, "id", "step", *RUN)
+RUN_COLUMNS = model_columns(RunLog, "id", "pass_id", "step", *RUN)
+STEP_COLUMNS = model_columns(RunLog, "id", "step", *RUN)
 EVENT = (
     Column("kind", TEXT, lambda row: row.control.kind),
     Column("key", INTEGER, lambda row: row.control.key),
     Column("key2", INTEGER, lambda row: row.control.key2),
 )
-ATTEMPT_COLUMNS = columns(
+ATTEMPT_COLUMNS = model_columns(
     Attempt,
     *("id", "number", "part", "recipient", "outcome", "code", "enhanced"),
     *("text", "at", "worker", "channel", "is_overruled"),
@@ -51,7 +51,7 @@ def values_of(shown: Sequence[Column], row: Any) -> dict[str, Any]:
 
 def with_tenant(model: Any) -> tuple[Column, ...]:
     """Return the tenant's column of a table that has one."""
-    return columns(model, "tenant") if any(field.name == "tenant" for field in model._meta.fields) else ()
+    return model_columns(model, "tenant") if any(field.name == "tenant" for field in model._meta.fields) else ()
 
 
 class Passes(Resource):
@@ -68,7 +68,8 @@ class Passes(Resource):
         assert isinstance(window, RunLogAdmin)  # noqa: S101 - for the type checker
         steps = window.steps_of([row.pass_id for row in rows if row.step == RunLog.WHOLE])
         return [
-            values_of(RUN_COLUMNS, row) | {"steps": [values_of(STEP_COLUMNS, one) for one in steps.get(row.pass_id, [])]}
+            values_of(RUN_COLUMNS, row)
+            | {"steps": [values_of(STEP_COLUMNS, one) for one in steps.get(row.pass_id, [])]}
             if row.step == RunLog.WHOLE
             else values_of(RUN_COLUMNS, row) | {"steps": []}
             for row in rows
@@ -82,7 +83,7 @@ class SkippedRuns(Resource):
     about = "Passes that were skipped, newest first: the lock's code, and who held it."
     model = RunLog
     columns = (
-        *columns(RunLog, "id", "pass_id", "started_at", "host", "pid"),
+        *model_columns(RunLog, "id", "pass_id", "started_at", "host", "pid"),
         Column("lock_code", TEXT, lambda row: skip_of(row.error).code),
         Column("held_by", TEXT, lambda row: skip_of(row.error).holder),
     )
@@ -107,7 +108,7 @@ class Controls(Resource):
     about = "The control table: one row per event that has had its message prepared."
     model = Control
     columns = (
-        *columns(Control, "id", "kind", "key", "key2", "language", "recipients", "created_at"),
+        *model_columns(Control, "id", "kind", "key", "key2", "language", "recipients", "created_at"),
         *with_tenant(Control),
     )
 
@@ -119,16 +120,16 @@ class Mails(Resource):
     about = "The mail queue; a mail's own address has its attempts, the newest first, and what was sent."
     model = MailQueue
     columns = (
-        *columns(MailQueue, "id"),
+        *model_columns(MailQueue, "id"),
         *EVENT,
-        *columns(
+        *model_columns(
             MailQueue,
             *("state", "problem", "subject", "recipients", "language", "attempts", "created_at", "due_at", "sent_at"),
             *("held_for", "digest_of_id", "pass_id", "operator", "operated_at"),
         ),
         *with_tenant(MailQueue),
     )
-    details = columns(MailQueue, "template", "payload", "worker", "lease_until", "message_text", "message_html")
+    details = model_columns(MailQueue, "template", "payload", "worker", "lease_until", "message_text", "message_html")
 
     def one(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return a mail with its attempts, or with those of the mail in whose digest it travels; one query."""
@@ -145,14 +146,14 @@ class Tasks(Resource):
     about = "The task queue: who has to do what, by when, done by whom."
     model = TaskQueue
     columns = (
-        *columns(TaskQueue, "id"),
+        *model_columns(TaskQueue, "id"),
         *EVENT,
-        *columns(
+        *model_columns(
             TaskQueue, "title", "assignee", "language", "created_at", "due_at", "done_at", "done_by", "pass_id"
         ),
         *with_tenant(TaskQueue),
     )
-    details = columns(TaskQueue, "payload")
+    details = model_columns(TaskQueue, "payload")
 
 
 class Channels(Resource):
@@ -161,7 +162,7 @@ class Channels(Resource):
     name = "channels"
     about = "The ways out that have ever paused: until when, and why."
     model = Channel
-    columns = columns(Channel, "id", "name", "paused_at", "paused_until", "reason", "failures")
+    columns = model_columns(Channel, "id", "name", "paused_at", "paused_until", "reason", "failures")
 
 
 class Suppressions(Resource):
@@ -170,7 +171,7 @@ class Suppressions(Resource):
     name = "suppressions"
     about = "The suppression list: which addresses get no mail, since when and why."
     model = Suppression
-    columns = columns(Suppression, "id", "address", "reason", "since")
+    columns = model_columns(Suppression, "id", "address", "reason", "since")
 
 
 class Explain(Source):
