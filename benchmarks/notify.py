@@ -24,19 +24,20 @@ REPEATS = 15
 ROUNDS = 5
 
 PLAIN_CONTROLS = """
-    INSERT INTO notify_control (kind, key, key2, language, recipients)
-    SELECT 'comment', n.line_id, n.newest, p.language, p.email
+    INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
+    SELECT 'comment', n.line_id, n.newest, p.language, p.email, l.tenant
     FROM (SELECT DISTINCT c.line_id, (SELECT max(m.id) FROM portal_comment m WHERE m.line_id = c.line_id) AS newest
           FROM portal_comment c) n
     JOIN portal_comment c ON c.id = n.newest
+    JOIN portal_orderline l ON l.id = c.line_id
     JOIN portal_contact p ON p.name = c.recipient
     WHERE NOT EXISTS (SELECT 1 FROM notify_control k
                       WHERE k.kind = 'comment' AND k.key = n.line_id AND k.key2 = n.newest)
     ORDER BY c.created_at, n.line_id
 """
 PLAIN_MAILS = """
-    INSERT INTO notify_mail_queue (control_id, template, subject, recipients, language, payload)
-    SELECT k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}
+    INSERT INTO notify_mail_queue (control_id, template, subject, recipients, language, payload, tenant)
+    SELECT k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}, k.tenant
     FROM notify_control k
     JOIN portal_comment c ON c.id = k.key2
     JOIN portal_contact p ON p.name = c.recipient
@@ -51,6 +52,7 @@ PLAIN_VALUES = {
     "body": "c.body",
     "item": "l.item",
     "number": "o.number",
+    "tenant": "l.tenant",
     "timezone": "p.timezone",
 }
 JSON_FUNCTIONS = {"postgresql": ("jsonb_build_array", "jsonb_build_object"), "sqlite": ("json_array", "json_object")}
@@ -181,8 +183,8 @@ def queued() -> list[tuple[Any, ...]]:
     """Return the queued mails, comparable between contestants."""
     from notify.models import MailQueue
 
-    names = ("control__key", "control__key2", "subject", "recipients", "language", "payload", "state")
-    return [(*row[:3], str(row[3]), row[4], json.dumps(row[5], sort_keys=True), row[6]) for row in
+    names = ("control__key", "control__key2", "subject", "recipients", "language", "payload", "state", "tenant")
+    return [(*row[:3], str(row[3]), row[4], json.dumps(row[5], sort_keys=True), *row[6:]) for row in
             MailQueue.objects.order_by("control__key").values_list(*names).iterator()]  # fmt: skip
 
 
@@ -236,8 +238,9 @@ def idle(*kinds: str) -> float:
 def mark_notified() -> None:
     """Write the control rows of all comments."""
     execute(
-        "INSERT INTO notify_control (kind, key, key2, language, recipients) SELECT 'comment', c.line_id, c.id, "
-        "p.language, p.email FROM portal_comment c JOIN portal_contact p ON p.name = c.recipient"
+        "INSERT INTO notify_control (kind, key, key2, language, recipients, tenant) SELECT 'comment', c.line_id, c.id, "
+        "p.language, p.email, l.tenant FROM portal_comment c JOIN portal_contact p ON p.name = c.recipient "
+        "JOIN portal_orderline l ON l.id = c.line_id"
     )
 
 

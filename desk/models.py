@@ -3,8 +3,9 @@
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+
+from .fields import UtcDateTimeField, UtcNow
 
 NAME_CHARS_MAX = 254
 SCOPE_CHARS_MAX = 1000
@@ -27,7 +28,7 @@ class Action(models.Model):
     name, not a key: the row outlives the user, and the user table may sit in another database.
     """
 
-    at = models.DateTimeField(_("when"), db_default=Now())
+    at = UtcDateTimeField(_("when"), db_default=UtcNow())
     actor = models.CharField(_("who"), max_length=NAME_CHARS_MAX)
     name = models.CharField(_("what"), max_length=100)
     subject = models.CharField(_("on what"), max_length=100)
@@ -97,10 +98,10 @@ class Token(models.Model):
     name = models.CharField(_("name"), max_length=TOKEN_NAME_CHARS_MAX)
     prefix = models.CharField(_("begins with"), max_length=20)
     digest = models.CharField(max_length=64, unique=True)
-    created_at = models.DateTimeField(_("created"), db_default=Now())
-    last_used_at = models.DateTimeField(_("last used"), null=True, blank=True)
-    expires_at = models.DateTimeField(_("ends"), null=True, blank=True)
-    revoked_at = models.DateTimeField(_("revoked"), null=True, blank=True)
+    created_at = UtcDateTimeField(_("created"), db_default=UtcNow())
+    last_used_at = UtcDateTimeField(_("last used"), null=True, blank=True)
+    expires_at = UtcDateTimeField(_("ends"), null=True, blank=True)
+    revoked_at = UtcDateTimeField(_("revoked"), null=True, blank=True)
 
     objects = models.Manager()
 

@@ -145,6 +145,8 @@ def fellow_travellers(
         template=mail.template,
         language=mail.language,
         recipients=mail.recipients,
+        # Who may see one tenant's mails would else read another's in the digest.
+        tenant=mail.tenant,
         state=MailState.QUEUED,
         attempts=0,
         message_text="",

@@ -22,9 +22,9 @@ from .backends.base import Room
 from .conf import Conf, as_moment
 from .models import MailState
 from .reading import Part, Unreadable, read
-from .rendering import Message, blocked, make_messages
+from .rendering import Message, blocked, make_messages, silent
 from .rows import control_row, mail_count, mail_rows, task_row
-from .steps import RESERVED, Event, FlaggedStep, Scope, Step, columns_of, event_reader
+from .steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
 
 #: How often a chunk is tried when another transaction was in the way. With the pauses below about three seconds.
 CHUNK_TRIES_MAX = 6
@@ -137,7 +137,7 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
     # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
-    names = sorted((n for n in columns_of(found) if n != "event_at"), key=lambda name: name not in RESERVED)
+    names = reading_order(name for name in columns_of(found) if name != "event_at")
     as_event = event_reader(step.kind, names)
     parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, room=job.room)
     with closing(cast(Generator[Part], parts)) as read_parts:
@@ -191,7 +191,7 @@ def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) ->
         elif unique.setdefault((event.key, event.key2), event) is not event:
             note_repeated(event, tally)
     if job.is_baseline:
-        messages = [Message(event=event, language="", recipients=()) for event in unique.values()]
+        messages = [silent(event) for event in unique.values()]
     else:
         messages = make_messages(step, [*unique.values()], fold_local_part=job.conf.FOLD_LOCAL_PART)
     for part, new in write_isolating(messages, step, job, tally):

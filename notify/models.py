@@ -10,8 +10,9 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
-from .fields import ExactCharField, UtcNow
+from .fields import ExactCharField, TenantIndex, UtcDateTimeField, UtcNow
 from .querysets import AttemptQuerySet, MailQueueQuerySet, RunLogQuerySet, SuppressionQuerySet, TaskQueueQuerySet
+from .texts import TENANT_UNITS_MAX
 
 KIND_LENGTH_MAX = 10
 #: UTF-16 code units, because that is what NVARCHAR(n) counts; 255 fits every mail client's list.
@@ -26,14 +27,19 @@ CHANNEL_LENGTH_MAX = 100
 
 
 class Control(models.Model):
-    """One event that has had its message prepared. Never pruned: it is the only place asked "already notified?"."""
+    """
+    One event that has had its message prepared. Never pruned: it is the only place asked "already notified?".
+
+    ``tenant`` is whose event it is, here and in the queues; empty: nobody's, so only who sees all tenants sees it.
+    """
 
     kind = ExactCharField(max_length=KIND_LENGTH_MAX)
     key = models.BigIntegerField()
     key2 = models.BigIntegerField(db_default=0)
     language = models.CharField(max_length=10, db_default="", blank=True)
     recipients = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
+    tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
+    created_at = UtcDateTimeField(db_default=UtcNow())
 
     objects = models.Manager()
 
@@ -42,6 +48,7 @@ class Control(models.Model):
         verbose_name = _("control row")
         verbose_name_plural = _("control table")
         constraints = [models.UniqueConstraint(fields=["kind", "key", "key2"], name="uq_notify_control_event")]
+        indexes = [TenantIndex(fields=["tenant", "id"], name="ix_notify_control_tenant")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.key} {self.key2}" if self.key2 else f"{self.kind} {self.key}"
@@ -62,8 +69,8 @@ class RunLog(models.Model):
 
     pass_id = models.UUIDField(db_index=True)
     step = ExactCharField(max_length=KIND_LENGTH_MAX)
-    started_at = models.DateTimeField(db_default=UtcNow(), db_index=True)
-    ended_at = models.DateTimeField(null=True, blank=True)
+    started_at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
+    ended_at = UtcDateTimeField(null=True, blank=True)
     ms = models.BigIntegerField(null=True, blank=True)
     candidates = models.BigIntegerField(db_default=0)
     mails = models.BigIntegerField(db_default=0)
@@ -140,18 +147,19 @@ class MailQueue(models.Model):
     state = models.CharField(max_length=10, choices=MailState.choices, db_default=MailState.QUEUED)
     problem = models.TextField(db_default="", blank=True)
     attempts = models.IntegerField(db_default=0)
-    created_at = models.DateTimeField(db_default=UtcNow())
-    due_at = models.DateTimeField(db_default=UtcNow())
+    created_at = UtcDateTimeField(db_default=UtcNow())
+    due_at = UtcDateTimeField(db_default=UtcNow())
     worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
-    lease_until = models.DateTimeField(null=True, blank=True)
+    lease_until = UtcDateTimeField(null=True, blank=True)
     flight = models.IntegerField(null=True, blank=True)
     held_for = models.CharField(max_length=10, choices=HeldFor.choices, db_default="", blank=True)
     digest_of = models.ForeignKey("self", on_delete=models.PROTECT, related_name="digested", null=True, blank=True)
     message_text = models.TextField(db_default="", blank=True)
     message_html = models.TextField(db_default="", blank=True)
-    sent_at = models.DateTimeField(null=True, blank=True)
+    sent_at = UtcDateTimeField(null=True, blank=True)
     operator = models.CharField(max_length=254, db_default="", blank=True)
-    operated_at = models.DateTimeField(null=True, blank=True)
+    operated_at = UtcDateTimeField(null=True, blank=True)
+    tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
 
     objects = MailQueueQuerySet.as_manager()
 
@@ -174,6 +182,9 @@ class MailQueue(models.Model):
             models.Index(fields=["state", "due_at"], name="ix_notify_mail_queue_due"),
             # From a pass to its mails.
             models.Index(fields=["pass_id"], name="ix_notify_mail_queue_pass"),
+            # The lists of one tenant: newest first, and by state, the longest due first.
+            TenantIndex(fields=["tenant", "id"], name="ix_notify_mail_queue_tenant"),
+            TenantIndex(fields=["tenant", "state", "due_at"], name="ix_notify_mail_queue_whose"),
         ]
 
     def __str__(self) -> str:
@@ -189,10 +200,11 @@ class TaskQueue(models.Model):
     assignee = models.CharField(max_length=254, db_default="", blank=True)
     language = models.CharField(max_length=10, db_default="", blank=True)
     payload = models.JSONField(encoder=DjangoJSONEncoder, db_default=models.Value({}, models.JSONField()), blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
-    due_at = models.DateTimeField(null=True, blank=True)
-    done_at = models.DateTimeField(null=True, blank=True)
+    created_at = UtcDateTimeField(db_default=UtcNow())
+    due_at = UtcDateTimeField(null=True, blank=True)
+    done_at = UtcDateTimeField(null=True, blank=True)
     done_by = models.CharField(max_length=254, db_default="", blank=True)
+    tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
 
     objects = TaskQueueQuerySet.as_manager()
 
@@ -212,6 +224,7 @@ class TaskQueue(models.Model):
             # The lists of the admin: what waits, and what waits for one person.
             models.Index(fields=["id"], condition=Q(done_at__isnull=True), name="ix_notify_task_queue_todo"),
             models.Index(fields=["assignee", "id"], name="ix_notify_task_queue_who"),
+            TenantIndex(fields=["tenant", "id"], name="ix_notify_task_queue_tenant"),
         ]
 
     def __str__(self) -> str:
@@ -247,7 +260,7 @@ class Attempt(models.Model):
     code = models.IntegerField(null=True, blank=True)
     enhanced = models.CharField(max_length=11, db_default="", blank=True)
     text = models.TextField(db_default="", blank=True)
-    at = models.DateTimeField(db_default=UtcNow(), db_index=True)
+    at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
     worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
     channel = models.CharField(max_length=CHANNEL_LENGTH_MAX, db_default="", blank=True)
     is_overruled = models.BooleanField(db_default=False)
@@ -269,8 +282,8 @@ class Channel(models.Model):
     """One way out (``smtp``, ``backend``): whether it pauses, until when and why."""
 
     name = models.CharField(max_length=CHANNEL_LENGTH_MAX, unique=True)
-    paused_at = models.DateTimeField(null=True, blank=True)
-    paused_until = models.DateTimeField(null=True, blank=True)
+    paused_at = UtcDateTimeField(null=True, blank=True)
+    paused_until = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     failures = models.IntegerField(db_default=0)
 
@@ -296,7 +309,7 @@ class Suppression(models.Model):
 
     address = models.CharField(max_length=ADDRESS_LENGTH_MAX, unique=True)
     reason = models.TextField(db_default="", blank=True)
-    since = models.DateTimeField(db_default=UtcNow())
+    since = UtcDateTimeField(db_default=UtcNow())
 
     objects = SuppressionQuerySet.as_manager()
 

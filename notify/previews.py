@@ -13,7 +13,7 @@ from .explain import Inquiry, events_of
 from .letters import make_letter, recipients_of, render_mail, render_together
 from .models import Control, MailQueue
 from .rendering import make_messages
-from .steps import RESERVED, Event, Step, columns_of, event_reader, steps_of, supported_language
+from .steps import Event, Step, columns_of, event_reader, reading_order, steps_of, supported_language
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,7 @@ def preview_event(
         return [preview_mail(mail, using=using) for mail in mails]
     inquiry = Inquiry(using=using, conf=conf(), now=room_for(connections[using]).now(connections[using]))
     rows = events_of(step, inquiry).filter(key=key, **({} if key2 is None else {"key2": key2}))
-    # The engine's own columns first, as the reader wants them.
-    names = sorted(columns_of(rows), key=lambda name: name not in RESERVED)
+    names = reading_order(columns_of(rows))
     read = event_reader(step.kind, names)
     events = [read(row) for row in rows.values_list(*names)[:10]]
     if not events:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import translation
 
-from .addresses import Recipients, parse_recipients
+from .addresses import Recipients, parse_recipients, shown
 from .models import MailState
 from .steps import Event, Step
 from .subjects import Lines
-from .texts import clean, one_line, shorten
+from .texts import TENANT_UNITS_MAX, clean, is_tenant, one_line, shorten
 
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
@@ -30,6 +30,7 @@ class Message(NamedTuple):
     payload: str = "{}"
     state: MailState = MailState.QUEUED
     problem: str = ""
+    tenant: str = ""
 
 
 def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:
@@ -54,6 +55,8 @@ def make_message(step: Step, event: Event, *, fold_local_part: bool = True, line
 
     ``lines`` is shared by the messages of one language.
     """
+    if event.tenant != "" and not is_tenant(event.tenant):
+        return blocked(event, describe_tenant(event.tenant))
     lines = lines or Lines()
     recipients = parse_recipients(event.recipients, fold_local_part=fold_local_part)
     subject = lines.render(f"notify/mail/{step.template}.subject.txt", event.values) if step.template else ""
@@ -69,6 +72,7 @@ def make_message(step: Step, event: Event, *, fold_local_part: bool = True, line
         payload=freeze(event.values),
         state=MailState.BLOCKED if is_blocked else MailState.QUEUED,
         problem="" if is_sound else describe(recipients, subject),
+        tenant=event.tenant,
     )
 
 
@@ -84,15 +88,25 @@ def describe(recipients: Recipients, subject: str) -> str:
     return shorten("; ".join(problems), PROBLEM_CHARS_MAX)
 
 
+def describe_tenant(given: Any) -> str:
+    """Say why a value is no tenant."""
+    told = shown(given) if isinstance(given, str) else f"of type {type(given).__name__}"
+    return (
+        f"the tenant, {told}, is not a text of at most {TENANT_UNITS_MAX} characters without control characters and "
+        f"without a blank at an end"
+    )
+
+
 def blocked(event: Event, reason: str) -> Message:
     """Return the visible stand-in of a message that cannot be made."""
-    return Message(
-        event=event,
-        language=event.language,
-        recipients=(),
-        state=MailState.BLOCKED,
-        problem=shorten(one_line(reason), PROBLEM_CHARS_MAX),
+    return silent(event)._replace(
+        language=event.language, state=MailState.BLOCKED, problem=shorten(one_line(reason), PROBLEM_CHARS_MAX)
     )
+
+
+def silent(event: Event) -> Message:
+    """Return what stands for an event when nobody is told; without a good tenant it is nobody's."""
+    return Message(event=event, language="", recipients=(), tenant=event.tenant if is_tenant(event.tenant) else "")
 
 
 def freeze(values: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from .steps import Step
 
 def control_row(message: Message) -> ControlRow:
     """Return the control row of a message."""
-    return ControlRow(message.event.key, message.event.key2, message.language, ", ".join(message.recipients))
+    key, key2 = message.event.key, message.event.key2
+    return ControlRow(key, key2, message.language, ", ".join(message.recipients), message.tenant)
 
 
 def mail_rows(message: Message, step: Step, control_id: int) -> list[MailRow]:
@@ -37,6 +38,7 @@ def mail_row(message: Message, step: Step, control_id: int) -> MailRow:
         payload=message.payload,
         state=message.state.value,
         problem=message.problem,
+        tenant=message.tenant,
     )
 
 
@@ -54,4 +56,5 @@ def task_row(message: Message, control_id: int) -> TaskRow:
         assignee=message.event.assignee,
         language=message.language,
         payload=message.payload,
+        tenant=message.tenant,
     )

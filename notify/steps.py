@@ -29,8 +29,9 @@ from .errors import UnknownStep
 from .models import Control
 from .texts import clean
 
-#: The columns of an event that the engine reads; every other column is a value for the templates.
-RESERVED = ("key", "key2", "event_at", "recipients", "language", "assignee")
+#: The columns of an event that the engine reads; every other column is a value for the templates, and ``tenant``, the
+#: last of these, is one as well.
+RESERVED = ("key", "key2", "event_at", "recipients", "language", "assignee", "tenant")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Event(NamedTuple):
     language: str = ""
     assignee: str = ""
     values: Mapping[str, Any] = MappingProxyType({})
+    #: As the query gave it; one that is no tenant's name blocks the message.
+    tenant: Any = ""
 
 
 class Step:
@@ -67,7 +70,8 @@ class Step:
     One kind of notification.
 
     ``events`` gives one row per event, as a queryset of dicts with the columns ``key`` and ``event_at``, and as needed
-    ``key2`` (0 without it), ``recipients``, ``language``, ``assignee``; all other columns are values for the templates.
+    ``key2`` (0 without it), ``recipients``, ``language``, ``assignee``, ``tenant``; all other columns are values for
+    the templates.
     """
 
     #: 1 to 10 characters; stored in the control table, so never change it once events have been notified.
@@ -187,12 +191,20 @@ def columns_of(queryset: QuerySet[Any, Any]) -> list[str]:
     return [*query.extra_select, *query.values_select, *query.annotation_select]
 
 
+def reading_order(names: Iterable[str]) -> list[str]:
+    """Return the columns of an event as ``event_reader`` wants them: the engine's own first, values last."""
+    return sorted(names, key=lambda name: RESERVED.index(name) if name in RESERVED else len(RESERVED))
+
+
 def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], Event]:
-    """Return what makes an event of a row of these columns, the engine's own (but the time) first, values last."""
+    """Return what makes an event of a row of these columns, which are in ``reading_order``."""
     places = {name: place for place, name in enumerate(names) if name in RESERVED}
-    value_names, first = names[len(places) :], len(places)
     key, key2 = places["key"], places["key2"]
-    recipients, language, assignee = (places.get(name) for name in ("recipients", "language", "assignee"))
+    recipients, language, assignee, tenant = (
+        places.get(name) for name in ("recipients", "language", "assignee", "tenant")
+    )
+    first = len(places) if tenant is None else tenant
+    value_names = names[first:]
 
     def as_event(row: Sequence[Any]) -> Event:
         return Event(
@@ -203,6 +215,7 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
             supported_language("" if language is None else str(row[language] or "")),
             "" if assignee is None else clean(str(row[assignee] or "")),
             dict(zip(value_names, row[first:], strict=True)),
+            "" if tenant is None or row[tenant] is None else row[tenant],
         )
 
     return as_event

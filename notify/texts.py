@@ -1,10 +1,13 @@
 """Texts that fit where they go: one line, whole characters, nothing that a database or a header refuses; pure."""
 
 import re
+from typing import Any
 
 import regex
 
 ELLIPSIS = "…"
+#: UTF-16 code units of a tenant's name, which is a key: as long as in the receipts.
+TENANT_UNITS_MAX = 64
 #: Unicode's categories Cc, Zl and Zp.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -26,6 +29,13 @@ def one_line(text: str) -> str:
     if not (text := text.strip()).isprintable():
         text = CONTROL.sub(" ", clean(text))
     return " ".join(text.split())
+
+
+def is_tenant(value: Any) -> bool:
+    """Whether a value can stand for a tenant, as it is: a key that was mended would be another one's."""
+    # A blank at an end is none to SQL Server, which would take it for the tenant without it.
+    is_plain = isinstance(value, str) and len(value) <= TENANT_UNITS_MAX and value == value.strip()
+    return is_plain and not CONTROL.search(value) and clean(value) == value and units(value) <= TENANT_UNITS_MAX
 
 
 def shorten(text: str, units_max: int) -> str:

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from notify.fields import ExactCharField, UtcNow
+from notify.fields import ExactCharField, UtcDateTimeField, UtcNow
 
 
 class Contact(models.Model):
@@ -31,7 +31,7 @@ class Order(models.Model):
     buyer = models.ForeignKey(Contact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     supplier = models.ForeignKey(Contact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     note = models.TextField(db_default="", blank=True)
-    registered_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    registered_at = UtcDateTimeField(null=True, blank=True, db_index=True)
 
     objects = models.Manager()
 
@@ -59,7 +59,7 @@ class OrderLine(models.Model):
     revision = models.IntegerField(db_default=0)
     state = models.CharField(max_length=10, choices=LineState.choices, db_default=LineState.PENDING)
     handled = models.BooleanField(db_default=False)
-    rejected_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    rejected_at = UtcDateTimeField(null=True, blank=True, db_index=True)
     reason = models.TextField(db_default="", blank=True)
 
     objects = models.Manager()
@@ -94,7 +94,7 @@ class Advice(models.Model):
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="advices")
     number = models.CharField(max_length=40)
     state = models.CharField(max_length=10, choices=AdviceState.choices, db_default=AdviceState.SENT)
-    accepted_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    accepted_at = UtcDateTimeField(null=True, blank=True, db_index=True)
 
     objects = models.Manager()
 
@@ -129,7 +129,7 @@ class Comment(models.Model):
         db_index=False,
     )
     body = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow(), db_index=True)
+    created_at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
 
     objects = models.Manager()
 

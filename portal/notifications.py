@@ -54,6 +54,7 @@ class LineRejected(Step):
             "item",
             "qty",
             "reason",
+            "tenant",
             key=F("pk"),
             event_at=F("rejected_at"),
             number=F("order__number"),
@@ -78,6 +79,7 @@ class AdviceAccepted(Step):
             event_at=F("accepted_at"),
             advice=F("number"),
             order_number=F("order__number"),
+            tenant=F("order__tenant"),
             recipients=F("order__supplier__email"),
             language=F("order__supplier__language"),
         )
@@ -103,6 +105,7 @@ class CommentAdded(Step):
             event_at=F("created_at"),
             item=F("line__item"),
             number=F("line__order__number"),
+            tenant=F("line__tenant"),
             timezone=F("recipient__timezone"),
             recipients=F("recipient__email"),
             language=F("recipient__language"),

@@ -7,7 +7,7 @@ Receipts, their audit rows, stored plans and stored reconciliations.
 from django.db import models
 from django.db.models import F, Q
 
-from .fields import ExactCharField, UtcNow
+from .fields import ExactCharField, UtcDateTimeField, UtcNow
 from .querysets import ChangeQuerySet, PlanQuerySet, PlanState
 
 
@@ -21,13 +21,14 @@ class Change(models.Model):
     digest = models.CharField(max_length=64)
     actor = models.CharField(max_length=150, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
+    created_at = UtcDateTimeField(db_default=UtcNow())
 
     objects = ChangeQuerySet.as_manager()
 
     class Meta:
         db_table = "receipts_changes"
         verbose_name = "receipt"
+        permissions = [("reconcile", "Can compare receipts with the rows of now"), ("export", "Can export receipts")]
         constraints = [models.CheckConstraint(condition=~Q(change_id=""), name="ck_receipts_change_id")]
         indexes = [models.Index(fields=["tenant", "created_at"], name="ix_receipts_change_tenant")]
 
@@ -76,17 +77,19 @@ class StoredPlan(models.Model):
     author = models.CharField(max_length=150)
     approver = models.CharField(max_length=150, db_default="", blank=True)
     approved_digest = models.CharField(max_length=64, db_default="", blank=True)
-    approved_at = models.DateTimeField(null=True, blank=True)
+    approved_at = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     problems = models.JSONField(null=True, blank=True)
-    created_at = models.DateTimeField(db_default=UtcNow())
-    decided_at = models.DateTimeField(null=True, blank=True)
+    created_at = UtcDateTimeField(db_default=UtcNow())
+    decided_at = UtcDateTimeField(null=True, blank=True)
 
     objects = PlanQuerySet.as_manager()
 
     class Meta:
         db_table = "receipts_plan"
         verbose_name = "plan"
+        # Drafting a plan is Django's own add_storedplan; nobody approves what he wrote (ck_receipts_plan_four_eyes).
+        permissions = [("approve_plan", "Can approve plans of others"), ("apply_plan", "Can apply approved plans")]
         constraints = [
             models.CheckConstraint(condition=Q(state__in=PlanState.values), name="ck_receipts_plan_state"),
             # Four eyes, whoever writes: the approver is not the author.
@@ -118,7 +121,7 @@ class Reconciliation(models.Model):
     """One comparison of a receipt with the rows as they were at that moment."""
 
     change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="reconciliations", db_index=False)
-    taken_at = models.DateTimeField(db_default=UtcNow())
+    taken_at = UtcDateTimeField(db_default=UtcNow())
     actor = models.CharField(max_length=150, db_default="", blank=True)
     match = models.IntegerField()
     changed = models.IntegerField()

@@ -83,7 +83,7 @@ def refusing_trigger(transactional_db: None) -> Iterator[Callable[[str, str, obj
 
         def refuse(table: str, column: str, value: object) -> None:
             with connection.cursor() as cursor:
-                cursor.execute(create.format(table=table, column=column, value=value))
+                cursor.execute(create.format(table=table, column=connection.ops.quote_name(column), value=value))
             undo.callback(execute, drop)
 
         yield refuse

@@ -16,6 +16,7 @@ ORDER = {
         "parts",
         "conf",
         "encoding",
+        "fields",
         "models",
         "tenants",
         "tokens",

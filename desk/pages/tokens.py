@@ -8,7 +8,6 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, Q, QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -19,6 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ..acts import Act, Confirmation, recorded
 from ..admins import WindowAdmin
+from ..fields import UtcNow
 from ..models import TOKEN_NAME_CHARS_MAX, Token
 from ..parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section
 from ..tokens import NameTaken, make_token, revoke_tokens
@@ -79,7 +79,7 @@ class TokenAdmin(WindowAdmin):
             explains=gettext_lazy("Whatever uses these tokens is shut out at once, and for good."),
             permission=OWN_PERMISSION,
             verb=revoke,
-            eligible=lambda rows: rows.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), revoked_at=None),
+            eligible=lambda rows: rows.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=UtcNow()), revoked_at=None),
         ),
     )
 

@@ -50,6 +50,7 @@ class ControlRow(NamedTuple):
     key2: int
     language: str
     recipients: str
+    tenant: str = ""
 
 
 class MailRow(NamedTuple):
@@ -63,6 +64,7 @@ class MailRow(NamedTuple):
     payload: str
     state: str
     problem: str
+    tenant: str = ""
 
 
 class TaskRow(NamedTuple):
@@ -73,6 +75,7 @@ class TaskRow(NamedTuple):
     assignee: str
     language: str
     payload: str
+    tenant: str = ""
 
 
 class AttemptRow(NamedTuple):

@@ -5,7 +5,7 @@ These statements run once or twice per mail. The ORM could say them, at several 
 compiling a queryset takes longer than the database needs to answer (docs/decisions/024-plain-updates-per-mail.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -61,18 +61,30 @@ def run(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> int
         return int(cursor.rowcount)
 
 
-def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
+#: A room whose driver counts otherwise hands in its own way to ``run`` a statement.
+Run = Callable[[BaseDatabaseWrapper, str, Sequence[Any]], int]
+
+
+def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow], *, run: Run = run) -> None:
     for start in range(0, len(rows), ATTEMPTS_PER_STATEMENT):
         run(connection, *insertion(rows[start : start + ATTEMPTS_PER_STATEMENT]))
 
 
 def try_begin_mail(
-    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
+    connection: BaseDatabaseWrapper,
+    mail_id: int,
+    *,
+    worker: str,
+    now: datetime,
+    values: Mapping[str, Any],
+    run: Run = run,
 ) -> bool:
     return run(connection, *beginning(Change(mail_id, values), worker=worker, now=now)) == 1
 
 
-def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
+def try_settle_mail(
+    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any], run: Run = run
+) -> bool:
     return run(connection, *settling(Change(mail_id, values), worker=worker)) == 1
 
 
@@ -84,10 +96,11 @@ def try_go_on(
     attempts: Sequence[AttemptRow],
     settled: Change | None,
     begun: Change | None,
+    run: Run = run,
 ) -> bool:
     with transaction.atomic(using=connection.alias, durable=True):
         if attempts:
-            insert_attempts(connection, attempts)
+            insert_attempts(connection, attempts, run=run)
         if settled is not None:
-            try_settle_mail(connection, settled.mail_id, worker=worker, values=settled.values)
-        return begun is None or try_begin_mail(connection, begun.mail_id, worker=worker, now=now, values=begun.values)
+            run(connection, *settling(settled, worker=worker))
+        return begun is None or run(connection, *beginning(begun, worker=worker, now=now)) == 1

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -76,11 +77,12 @@ SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
 INSERT_CONTROLS = """
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
-INSERT INTO notify_control (kind, [key], key2, language, recipients)
+INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
-SELECT @kind, r.[key], r.key2, r.language, r.recipients
+SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant
 FROM OPENJSON(@rows) WITH (
-    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]'
+    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]',
+    tenant nvarchar(max) '$[4]'
 ) AS r
 WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
@@ -91,34 +93,37 @@ SELECT [key], key2, id FROM @new;
 """
 INSERT_MAILS = """
 INSERT INTO notify_mail_queue
-       (pass_id, control_id, template, subject, recipients, language, payload, state, problem)
-SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem
+       (pass_id, control_id, template, subject, recipients, language, payload, state, problem, tenant)
+SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem, r.tenant
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', template nvarchar(max) '$[1]', subject nvarchar(max) '$[2]',
     recipients nvarchar(max) '$[3]' AS JSON, language nvarchar(max) '$[4]', payload nvarchar(max) '$[5]' AS JSON,
-    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]'
+    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]', tenant nvarchar(max) '$[8]'
 ) AS r;
 """
 INSERT_TASKS = """
-INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload)
-SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload
+INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload, tenant)
+SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload, r.tenant
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', title nvarchar(max) '$[1]', assignee nvarchar(max) '$[2]',
-    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON
+    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON, tenant nvarchar(max) '$[5]'
 ) AS r;
 """
-# READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it. The hints only save waiting; what
-# decides between two workers is the condition that the UPDATE repeats.
+# READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it. LOOP JOIN: the rows that were
+# locked are looked up by their ids, in whatever plan; a scan would wait for the rows of the other workers. The hints
+# only save waiting; what decides between two workers is the condition that the UPDATE repeats.
 CLAIM_MAILS = """
-SET NOCOUNT ON;
-DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
-UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+DECLARE @now datetime2(6) = %s, @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
+UPDATE m SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
-WHERE id IN (
-    SELECT TOP (%s) id FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL AND (lease_until IS NULL OR lease_until < %s)
-    ORDER BY due_at, id
-) AND state = N'queued' AND (lease_until IS NULL OR lease_until < %s);
+FROM (
+    SELECT TOP (%s) q.id FROM notify_mail_queue AS q WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE q.state = N'queued' AND q.due_at <= @now AND q.digest_of_id IS NULL
+      AND (q.lease_until IS NULL OR q.lease_until < @now)
+    ORDER BY q.due_at, q.id
+) AS due
+INNER LOOP JOIN notify_mail_queue AS m ON m.id = due.id
+WHERE m.state = N'queued' AND m.digest_of_id IS NULL AND (m.lease_until IS NULL OR m.lease_until < @now);
 SELECT id FROM @claimed ORDER BY due_at, id;
 """
 
@@ -169,8 +174,28 @@ def fetch(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any] | Non
                 return rows or []
 
 
+def plain(value: Any) -> Any:
+    """Return a parameter as its column has it: a time as UTC without an offset, a member of an enumeration as text."""
+    if isinstance(value, Enum):
+        return value.value
+    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+def changed(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> int:
+    """
+    Execute a statement; return how many rows it met.
+
+    The driver's own count is none while NOCOUNT is ON (a server may have it so for everybody), and that of the first
+    statement of a trigger that does not set it.
+    """
+    # The driver would ask the server what type each NULL has, which takes longer than the statement.
+    written = sql % tuple("NULL" if value is None else "%s" for value in params)
+    given = [plain(value) for value in params if value is not None]
+    return int(fetch(connection, telling(f"{written};\nSELECT @@ROWCOUNT;"), given)[0][0])
+
+
 def now(connection: BaseDatabaseWrapper) -> datetime:
-    moment: datetime = fetch(connection, "SELECT SYSUTCDATETIME()")[0][0]
+    moment: datetime = fetch(connection, "SELECT CAST(SYSUTCDATETIME() AS datetime2(6))")[0][0]
     return moment.replace(tzinfo=UTC)
 
 
@@ -321,21 +346,22 @@ def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[
 def claim_mails(
     connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
 ) -> list[int]:
-    return [pk for (pk,) in fetch(connection, CLAIM_MAILS, [worker, lease_until, limit, now, now, now])]
+    params = [plain(now), worker, plain(lease_until), limit]
+    return [pk for (pk,) in fetch(connection, telling(CLAIM_MAILS), params)]
 
 
 def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
-    generic.insert_attempts(connection, rows)
+    generic.insert_attempts(connection, rows, run=changed)
 
 
 def try_begin_mail(
     connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
 ) -> bool:
-    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values, run=changed)
 
 
 def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
-    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values, run=changed)
 
 
 def try_go_on(
@@ -347,7 +373,9 @@ def try_go_on(
     settled: Change | None,
     begun: Change | None,
 ) -> bool:
-    return generic.try_go_on(connection, worker=worker, now=now, attempts=attempts, settled=settled, begun=begun)
+    return generic.try_go_on(
+        connection, worker=worker, now=now, attempts=attempts, settled=settled, begun=begun, run=changed
+    )
 
 
 def announce(connection: BaseDatabaseWrapper) -> None:

@@ -198,8 +198,8 @@ def insert_controls(
         # One JSON parameter: psycopg makes arrays of text in Python, which takes five times as long.
         cursor.execute(
             """
-            INSERT INTO notify_control (kind, key, key2, language, recipients)
-            SELECT %s, (value->>0)::bigint, (value->>1)::bigint, value->>2, value->>3
+            INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
+            SELECT %s, (value->>0)::bigint, (value->>1)::bigint, value->>2, value->>3, value->>4
             FROM json_array_elements(%s::json)
             ON CONFLICT (kind, key, key2) DO NOTHING
             RETURNING key, key2, id

@@ -192,7 +192,7 @@ def insert_controls(
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            INSERT INTO notify_control (kind, key, key2, language, recipients)
+            INSERT INTO notify_control (kind, {", ".join(ControlRow._fields)})
             SELECT %s, {elements(ControlRow)} FROM json_each(%s) WHERE true
             ON CONFLICT (kind, key, key2) DO NOTHING
             RETURNING key, key2, id

@@ -2,7 +2,7 @@
 
 import django.core.serializers.json
 import django.db.models.deletion
-from ..fields import ExactCharField, UtcNow
+from ..fields import ExactCharField, UtcDateTimeField, UtcNow
 from django.db import migrations, models
 
 
@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                 ('key2', models.BigIntegerField(db_default=0)),
                 ('language', models.CharField(blank=True, db_default='', max_length=10)),
                 ('recipients', models.TextField(blank=True, db_default='')),
-                ('created_at', models.DateTimeField(db_default=UtcNow())),
+                ('created_at', UtcDateTimeField(db_default=UtcNow())),
             ],
             options={
                 'verbose_name': 'control row',
@@ -37,8 +37,8 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('pass_id', models.UUIDField(db_index=True)),
                 ('step', ExactCharField(max_length=10)),
-                ('started_at', models.DateTimeField(db_default=UtcNow(), db_index=True)),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
+                ('started_at', UtcDateTimeField(db_default=UtcNow(), db_index=True)),
+                ('ended_at', UtcDateTimeField(blank=True, null=True)),
                 ('ms', models.BigIntegerField(blank=True, null=True)),
                 ('candidates', models.BigIntegerField(db_default=0)),
                 ('mails', models.BigIntegerField(db_default=0)),
@@ -69,8 +69,8 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(choices=[('queued', 'Queued'), ('sending', 'Sending'), ('sent', 'Sent'), ('partial', 'Partial'), ('failed', 'Failed'), ('blocked', 'Blocked'), ('uncertain', 'Uncertain')], db_default='queued', max_length=10)),
                 ('problem', models.TextField(blank=True, db_default='')),
                 ('attempts', models.IntegerField(db_default=0)),
-                ('created_at', models.DateTimeField(db_default=UtcNow())),
-                ('due_at', models.DateTimeField(db_default=UtcNow())),
+                ('created_at', UtcDateTimeField(db_default=UtcNow())),
+                ('due_at', UtcDateTimeField(db_default=UtcNow())),
                 ('control', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='mails', to='notify.control')),
             ],
             options={
@@ -89,9 +89,9 @@ class Migration(migrations.Migration):
                 ('assignee', models.CharField(blank=True, db_default='', max_length=254)),
                 ('language', models.CharField(blank=True, db_default='', max_length=10)),
                 ('payload', models.JSONField(blank=True, db_default=models.Value({}, models.JSONField()), encoder=django.core.serializers.json.DjangoJSONEncoder)),
-                ('created_at', models.DateTimeField(db_default=UtcNow())),
-                ('due_at', models.DateTimeField(blank=True, null=True)),
-                ('done_at', models.DateTimeField(blank=True, null=True)),
+                ('created_at', UtcDateTimeField(db_default=UtcNow())),
+                ('due_at', UtcDateTimeField(blank=True, null=True)),
+                ('done_at', UtcDateTimeField(blank=True, null=True)),
                 ('done_by', models.CharField(blank=True, db_default='', max_length=254)),
                 ('control', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='tasks', to='notify.control')),
             ],

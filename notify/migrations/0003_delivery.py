@@ -2,7 +2,7 @@
 
 import django.db.models.deletion
 import django.db.models.functions.text
-from ..fields import UtcNow
+from ..fields import UtcDateTimeField, UtcNow
 from django.db import migrations, models
 
 
@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 ('code', models.IntegerField(blank=True, null=True)),
                 ('enhanced', models.CharField(blank=True, db_default='', max_length=11)),
                 ('text', models.TextField(blank=True, db_default='')),
-                ('at', models.DateTimeField(db_default=UtcNow(), db_index=True)),
+                ('at', UtcDateTimeField(db_default=UtcNow(), db_index=True)),
                 ('worker', models.CharField(blank=True, db_default='', max_length=300)),
                 ('channel', models.CharField(blank=True, db_default='', max_length=100)),
                 ('is_overruled', models.BooleanField(db_default=False)),
@@ -39,8 +39,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=100, unique=True)),
-                ('paused_at', models.DateTimeField(blank=True, null=True)),
-                ('paused_until', models.DateTimeField(blank=True, null=True)),
+                ('paused_at', UtcDateTimeField(blank=True, null=True)),
+                ('paused_until', UtcDateTimeField(blank=True, null=True)),
                 ('reason', models.TextField(blank=True, db_default='')),
                 ('failures', models.IntegerField(db_default=0)),
             ],
@@ -54,7 +54,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('address', models.CharField(max_length=254, unique=True)),
                 ('reason', models.TextField(blank=True, db_default='')),
-                ('since', models.DateTimeField(db_default=UtcNow())),
+                ('since', UtcDateTimeField(db_default=UtcNow())),
             ],
             options={
                 'verbose_name': 'suppressed address',
@@ -80,7 +80,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='mailqueue',
             name='lease_until',
-            field=models.DateTimeField(blank=True, null=True),
+            field=UtcDateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
             model_name='mailqueue',
@@ -95,7 +95,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='mailqueue',
             name='operated_at',
-            field=models.DateTimeField(blank=True, null=True),
+            field=UtcDateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
             model_name='mailqueue',
@@ -105,7 +105,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='mailqueue',
             name='sent_at',
-            field=models.DateTimeField(blank=True, null=True),
+            field=UtcDateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
             model_name='mailqueue',

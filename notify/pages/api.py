@@ -49,11 +49,6 @@ def values_of(shown: Sequence[Column], row: Any) -> dict[str, Any]:
     return {column.name: column.get(row) for column in shown}
 
 
-def with_tenant(model: Any) -> tuple[Column, ...]:
-    """Return the tenant's column of a table that has one."""
-    return model_columns(model, "tenant") if any(field.name == "tenant" for field in model._meta.fields) else ()
-
-
 class Passes(Resource):
     """Passes with their steps; the rows of one step when ``step`` is asked for."""
 
@@ -107,10 +102,7 @@ class Controls(Resource):
     name = "control"
     about = "The control table: one row per event that has had its message prepared."
     model = Control
-    columns = (
-        *model_columns(Control, "id", "kind", "key", "key2", "language", "recipients", "created_at"),
-        *with_tenant(Control),
-    )
+    columns = model_columns(Control, "id", "kind", "key", "key2", "tenant", "language", "recipients", "created_at")
 
 
 class Mails(Resource):
@@ -124,10 +116,20 @@ class Mails(Resource):
         *EVENT,
         *model_columns(
             MailQueue,
-            *("state", "problem", "subject", "recipients", "language", "attempts", "created_at", "due_at", "sent_at"),
+            *(
+                "tenant",
+                "state",
+                "problem",
+                "subject",
+                "recipients",
+                "language",
+                "attempts",
+                "created_at",
+                "due_at",
+                "sent_at",
+            ),
             *("held_for", "digest_of_id", "pass_id", "operator", "operated_at"),
         ),
-        *with_tenant(MailQueue),
     )
     details = model_columns(MailQueue, "template", "payload", "worker", "lease_until", "message_text", "message_html")
 
@@ -149,9 +151,17 @@ class Tasks(Resource):
         *model_columns(TaskQueue, "id"),
         *EVENT,
         *model_columns(
-            TaskQueue, "title", "assignee", "language", "created_at", "due_at", "done_at", "done_by", "pass_id"
+            TaskQueue,
+            "tenant",
+            "title",
+            "assignee",
+            "language",
+            "created_at",
+            "due_at",
+            "done_at",
+            "done_by",
+            "pass_id",
         ),
-        *with_tenant(TaskQueue),
     )
     details = model_columns(TaskQueue, "payload")
 

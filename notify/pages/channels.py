@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
@@ -14,6 +13,7 @@ from desk.admins import WindowAdmin
 from desk.parts import NONE, Cell, Detail, Fact, Row, Section
 
 from ..channels import resume_channel
+from ..fields import UtcNow
 from ..models import Channel
 from .words import PAUSED, WORKS, line_of
 
@@ -47,7 +47,7 @@ class ChannelAdmin(WindowAdmin):
             explains=_("Mails go out again at once. If the trouble is still there, the channel pauses again, longer."),
             permission="notify.resume_channel",
             verb=resume,
-            eligible=lambda rows: rows.filter(paused_until__gt=Now()),
+            eligible=lambda rows: rows.filter(paused_until__gt=UtcNow()),
         ),
     )
 

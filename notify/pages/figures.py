@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
-from django.db.models.functions import Now
 
 from desk.windows import Window
 
 from ..conf import conf
+from ..fields import UtcNow
 from ..models import Attempt, AttemptOutcome, Channel, MailQueue, MailState, Outcome, RunLog, TaskQueue
 
 #: Run-log rows read for one page: a pass a minute with four steps fills seven days of it, read within a tenth second.
@@ -148,7 +148,7 @@ def depths() -> Depths:
     mails = {state.value: bounded(MailQueue.objects.filter(state=state)) for state in counted}
     queued = MailQueue.objects.filter(state=MailState.QUEUED)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
-    pauses = list(Channel.objects.filter(paused_until__gt=Now()).order_by("name")[:CHANNELS_MAX])
+    pauses = list(Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")[:CHANNELS_MAX])
     return Depths(mails, bounded(TaskQueue.objects.open()), oldest, pauses)
 
 

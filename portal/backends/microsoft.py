@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import models
@@ -28,8 +29,13 @@ SELECT id FROM @made ORDER BY id;
 """  # noqa: S608 - names of ours
     numbered = [(*row, place) for place, row in enumerate(rows)]
     with connection.cursor() as cursor:
-        cursor.execute(sql, [json.dumps(numbered, ensure_ascii=False, default=lambda moment: moment.isoformat())])
+        cursor.execute(sql, [json.dumps(numbered, ensure_ascii=False, default=as_utc)])
         made = [pk for (pk,) in cursor.fetchall()]
         while cursor.nextset():
             pass
     return made
+
+
+def as_utc(moment: datetime) -> str:
+    """Return a time as text without an offset, which a ``datetime2`` would drop unread."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat()

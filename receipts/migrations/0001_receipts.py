@@ -1,7 +1,7 @@
 """The tables of receipts, audit rows, stored plans and reconciliations."""
 
 import django.db.models.deletion
-from ..fields import ExactCharField, UtcNow
+from ..fields import ExactCharField, UtcDateTimeField, UtcNow
 from django.db import migrations, models
 
 
@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                 ('digest', models.CharField(max_length=64)),
                 ('actor', models.CharField(blank=True, db_default='', max_length=150)),
                 ('reason', models.TextField(blank=True, db_default='')),
-                ('created_at', models.DateTimeField(db_default=UtcNow())),
+                ('created_at', UtcDateTimeField(db_default=UtcNow())),
             ],
             options={
                 'verbose_name': 'receipt',
@@ -45,11 +45,11 @@ class Migration(migrations.Migration):
                 ('author', models.CharField(max_length=150)),
                 ('approver', models.CharField(blank=True, db_default='', max_length=150)),
                 ('approved_digest', models.CharField(blank=True, db_default='', max_length=64)),
-                ('approved_at', models.DateTimeField(blank=True, null=True)),
+                ('approved_at', UtcDateTimeField(blank=True, null=True)),
                 ('reason', models.TextField(blank=True, db_default='')),
                 ('problems', models.JSONField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(db_default=UtcNow())),
-                ('decided_at', models.DateTimeField(blank=True, null=True)),
+                ('created_at', UtcDateTimeField(db_default=UtcNow())),
+                ('decided_at', UtcDateTimeField(blank=True, null=True)),
             ],
             options={
                 'verbose_name': 'plan',
@@ -80,7 +80,7 @@ class Migration(migrations.Migration):
             name='Reconciliation',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('taken_at', models.DateTimeField(db_default=UtcNow())),
+                ('taken_at', UtcDateTimeField(db_default=UtcNow())),
                 ('actor', models.CharField(blank=True, db_default='', max_length=150)),
                 ('match', models.IntegerField()),
                 ('changed', models.IntegerField()),

@@ -321,6 +321,44 @@ def test_an_event_is_its_kind_and_both_keys(room):
     assert Control.objects.count() == 3
 
 
+def test_rows_carry_their_tenant_and_belong_to_none_without_one(room):
+    made = room.insert_controls(
+        connection,
+        "whose",
+        [ControlRow(1, 0, "", "", "acme"), ControlRow(2, 0, "", ""), ControlRow(3, 0, "", "", "日本")],
+    )
+    first, second, third = (made[key, 0] for key in (1, 2, 3))
+    mails = [MailRow(pk, "t", "s", "[]", "en", "{}", "queued", "") for pk in (first, second)]
+    tasks = [TaskRow(pk, "t", "a", "en", "{}") for pk in (third, second)]
+    room.insert_mails(connection, uuid.uuid4(), [mails[0]._replace(tenant="acme"), mails[1]])
+    room.insert_tasks(connection, uuid.uuid4(), [tasks[0]._replace(tenant="日本"), tasks[1]])
+
+    assert dict(Control.objects.values_list("pk", "tenant")) == {first: "acme", second: "", third: "日本"}
+    assert dict(MailQueue.objects.values_list("control", "tenant")) == {first: "acme", second: ""}
+    assert dict(TaskQueue.objects.values_list("control", "tenant")) == {third: "日本", second: ""}
+
+
+@pytest.mark.parametrize("model", [Control, MailQueue, TaskQueue])
+def test_a_tenant_s_list_is_read_by_its_index_and_a_row_of_nobody_is_not_in_it(model):
+    if connection.vendor != "postgresql":
+        pytest.skip("partial on PostgreSQL only")
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off")
+        try:
+            plan = model.objects.filter(tenant__in=["acme"]).order_by("-pk")[:20].explain()
+        finally:
+            cursor.execute("RESET ALL")
+        cursor.execute(
+            "SELECT indexdef FROM pg_indexes WHERE tablename = %s AND indexdef LIKE '%%(tenant, %%'",
+            [model._meta.db_table],
+        )
+        definitions = [definition for (definition,) in cursor.fetchall()]
+
+    assert f"ix_{model._meta.db_table}_tenant" in plan
+    assert definitions
+    assert all("WHERE (NOT" in definition or "<> ''" in definition for definition in definitions), definitions
+
+
 def test_kinds_are_compared_exactly(room):
     room.insert_controls(connection, "comment", rows_for([1]))
 

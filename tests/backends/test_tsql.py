@@ -17,7 +17,7 @@ import sqlglot
 from sqlglot import exp
 
 from notify.backends import microsoft as notify_room
-from notify.backends.base import ControlRow, MailRow, TaskRow
+from notify.backends.base import AttemptRow, ControlRow, MailRow, TaskRow
 from receipts.backends import microsoft as receipts_room
 from receipts.backends.base import Shape
 from receipts.canonical import Target
@@ -87,6 +87,7 @@ def recorded(call: Callable[[Any], Any], rows: list[tuple[Any, ...]] | None = No
 
 def notify_texts() -> Iterator[tuple[str, str]]:
     room, mail = notify_room, MailRow(1, "comment", "s", "[]", "en", "{}", "queued", "")
+    yield "now", recorded(room.now, [(MOMENT,)])
     yield "try_lock", recorded(room.try_lock, [(0, 51)])
     yield "holder", recorded(room.holder)
     yield "is_locked", recorded(lambda c: room.is_locked(c, 51), [("Exclusive", 51)])
@@ -103,9 +104,11 @@ def notify_texts() -> Iterator[tuple[str, str]]:
         "claim_mails",
         recorded(lambda c: room.claim_mails(c, worker="w", now=MOMENT, lease_until=MOMENT, limit=10)),
     )
-    values = {"flight": 1}
-    yield "try_begin_mail", recorded(lambda c: room.try_begin_mail(c, 1, worker="w", now=MOMENT, values=values))
-    yield "try_settle_mail", recorded(lambda c: room.try_settle_mail(c, 1, worker="w", values={"state": "sent"}))
+    met, values = [(1,)], {"flight": 1}
+    tried = AttemptRow(1, 1, 0, "a@example.org", "sent", 250, "", "ok", MOMENT, "w", "smtp")
+    yield "insert_attempts", recorded(lambda c: room.insert_attempts(c, [tried]), met)
+    yield "try_begin_mail", recorded(lambda c: room.try_begin_mail(c, 1, worker="w", now=MOMENT, values=values), met)
+    yield "try_settle_mail", recorded(lambda c: room.try_settle_mail(c, 1, worker="w", values={"state": "sent"}), met)
 
 
 def receipts_texts() -> Iterator[tuple[str, str]]:

@@ -186,6 +186,57 @@ def test_a_value_that_no_database_takes_as_json_blocks_the_event(noted, value):
     assert made.problem.startswith("cannot be made: ")
 
 
+def of_tenant(step: Any, tenant: Any) -> Any:
+    (made,) = make_messages(step, [Event("noted", 1, 0, "ann@example.org", "en", values={"number": 1}, tenant=tenant)])
+    return made
+
+
+@pytest.mark.parametrize("tenant", ["", "acme", "Größe & Söhne", "日本", "x" * 64, "🧾" * 32])
+def test_a_message_belongs_to_its_event_s_tenant(noted, tenant):
+    made = of_tenant(noted, tenant)
+
+    assert (made.state, made.tenant) == (MailState.QUEUED, tenant)
+
+
+@pytest.mark.parametrize(
+    "tenant",
+    [
+        " ",
+        "acme ",
+        " acme",
+        "x" * 65,
+        "🧾" * 33,
+        "a\0b",
+        "a\nb",
+        "a\ud800",
+        "x" * 10**6,
+        7,
+        0,
+        True,
+        1.5,
+        b"acme",
+        ["acme"],
+    ],
+    ids=lambda tenant: repr(tenant)[:12],
+)
+def test_a_tenant_that_is_no_name_blocks_the_message_which_is_then_nobody_s(noted, tenant):
+    """Mended, it would perhaps be another tenant's name."""
+    made = of_tenant(noted, tenant)
+
+    assert (made.state, made.tenant, made.recipients) == (MailState.BLOCKED, "", ())
+    assert made.problem.startswith("the tenant, ")
+    assert "at most 64 characters" in made.problem
+    assert len(made.problem) < 300
+
+
+def test_a_message_that_cannot_be_made_still_belongs_to_its_tenant(noted):
+    event = Event("noted", 1, 0, "ann@example.org", "en", values={"number": Unpleasant()}, tenant="acme")
+
+    (made,) = make_messages(noted, [event])
+
+    assert (made.state, made.tenant) == (MailState.BLOCKED, "acme")
+
+
 def test_each_subject_is_in_its_recipient_s_language(write_template):
     write_template("mail/noted.subject.txt", "{% load i18n %}{% get_current_language as code %}{{ code }} {{ n }}")
     events = [

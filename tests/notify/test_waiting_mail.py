@@ -61,6 +61,18 @@ def test_mails_to_one_recipient_are_collected_and_sent_as_one(add_step, configur
     assert deliver_due(transport=transport).letters == 0
 
 
+def test_a_digest_holds_the_mails_of_one_tenant_only(add_step):
+    """Its text stands on one mail, which whoever belongs to that mail's tenant may read."""
+    add_step(type("Digested", (Remark,), {"digest": timedelta(hours=1)}))
+    mails = [make_mail(kind="remark", tenant=tenant) for tenant in ("acme", "globex", "acme", "")]
+    transport = MemoryTransport()
+
+    assert deliver_due(transport=transport).sent == 4
+
+    told = sorted([mail.subject in letter.text + letter.subject for mail in mails] for letter in transport.letters)
+    assert told == [[False, False, False, True], [False, True, False, False], [True, False, True, False]]
+
+
 def test_a_digest_that_was_deferred_is_tried_again_as_it_was(add_step, configure):
     from notify.models import AttemptOutcome
     from notify.transports.base import Reply, Result

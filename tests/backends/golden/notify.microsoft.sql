@@ -1,3 +1,6 @@
+-- now
+SELECT CAST(SYSUTCDATETIME() AS datetime2(6))
+
 -- try_lock
 DECLARE @code int;
 IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') = N'NoLock'
@@ -39,11 +42,12 @@ SET NOCOUNT ON;
 BEGIN TRY
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
-INSERT INTO notify_control (kind, [key], key2, language, recipients)
+INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
-SELECT @kind, r.[key], r.key2, r.language, r.recipients
+SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant
 FROM OPENJSON(@rows) WITH (
-    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]'
+    [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]',
+    tenant nvarchar(max) '$[4]'
 ) AS r
 WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
@@ -70,12 +74,12 @@ END CATCH;
 SET NOCOUNT ON;
 BEGIN TRY
 INSERT INTO notify_mail_queue
-       (pass_id, control_id, template, subject, recipients, language, payload, state, problem)
-SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem
+       (pass_id, control_id, template, subject, recipients, language, payload, state, problem, tenant)
+SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem, r.tenant
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', template nvarchar(max) '$[1]', subject nvarchar(max) '$[2]',
     recipients nvarchar(max) '$[3]' AS JSON, language nvarchar(max) '$[4]', payload nvarchar(max) '$[5]' AS JSON,
-    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]'
+    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]', tenant nvarchar(max) '$[8]'
 ) AS r;
 END TRY
 BEGIN CATCH
@@ -95,11 +99,11 @@ END CATCH;
 -- insert_tasks
 SET NOCOUNT ON;
 BEGIN TRY
-INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload)
-SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload
+INSERT INTO notify_task_queue (pass_id, control_id, title, assignee, language, payload, tenant)
+SELECT %s, r.control_id, r.title, r.assignee, r.language, r.payload, r.tenant
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', title nvarchar(max) '$[1]', assignee nvarchar(max) '$[2]',
-    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON
+    language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON, tenant nvarchar(max) '$[5]'
 ) AS r;
 END TRY
 BEGIN CATCH
@@ -118,19 +122,91 @@ END CATCH;
 
 -- claim_mails
 SET NOCOUNT ON;
-DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetimeoffset NOT NULL);
-UPDATE notify_mail_queue SET worker = %s, lease_until = %s
+BEGIN TRY
+DECLARE @now datetime2(6) = %s, @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
+UPDATE m SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
-WHERE id IN (
-    SELECT TOP (%s) id FROM notify_mail_queue WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE state = N'queued' AND due_at <= %s AND digest_of_id IS NULL AND (lease_until IS NULL OR lease_until < %s)
-    ORDER BY due_at, id
-) AND state = N'queued' AND (lease_until IS NULL OR lease_until < %s);
+FROM (
+    SELECT TOP (%s) q.id FROM notify_mail_queue AS q WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE q.state = N'queued' AND q.due_at <= @now AND q.digest_of_id IS NULL
+      AND (q.lease_until IS NULL OR q.lease_until < @now)
+    ORDER BY q.due_at, q.id
+) AS due
+INNER LOOP JOIN notify_mail_queue AS m ON m.id = due.id
+WHERE m.state = N'queued' AND m.digest_of_id IS NULL AND (m.lease_until IS NULL OR m.lease_until < @now);
 SELECT id FROM @claimed ORDER BY due_at, id;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
+
+-- insert_attempts
+SET NOCOUNT ON;
+BEGIN TRY
+INSERT INTO notify_attempt (mail_id, number, part, recipient, outcome, code, enhanced, text, at, worker, channel) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+SELECT @@ROWCOUNT;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
 
 -- try_begin_mail
-UPDATE notify_mail_queue SET state = %s, flight = %s WHERE id = %s AND worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL
+SET NOCOUNT ON;
+BEGIN TRY
+UPDATE notify_mail_queue SET state = %s, flight = %s WHERE id = %s AND worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL;
+SELECT @@ROWCOUNT;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
 
 -- try_settle_mail
-UPDATE notify_mail_queue SET worker = %s, lease_until = %s, flight = %s, state = %s WHERE id = %s AND worker = %s AND state IN ('queued', 'sending', 'uncertain')
+SET NOCOUNT ON;
+BEGIN TRY
+UPDATE notify_mail_queue SET worker = %s, lease_until = NULL, flight = NULL, state = %s WHERE id = %s AND worker = %s AND state IN ('queued', 'sending', 'uncertain');
+SELECT @@ROWCOUNT;
+END TRY
+BEGIN CATCH
+    DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
+    SET @told = CASE
+        WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
+        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+    END;
+    IF @told IS NULL
+    BEGIN;
+        THROW;
+    END;
+    SET @told = CONCAT(@told, N': error ', @number, N': ', ERROR_MESSAGE());
+    THROW 51205, @told, 1;
+END CATCH;
 
