@@ -224,7 +224,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         text = ngettext("%(act)s: %(done)d row.", "%(act)s: %(done)d rows.", done)
         messages.success(request, text % {"act": act.label, "done": done})
         if missed := len(keys[:ACT_ROWS_MAX]) - done:
-            text = ngettext("%d row had changed meanwhile.", "%d rows had changed meanwhile.", missed)
+            text = ngettext("%d row was left as it is.", "%d rows were left as they are.", missed)
             messages.warning(request, text % missed)
         return redirect(self.back(request))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from .texts import TENANT_UNITS_MAX, clean, is_tenant, one_line, shorten
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
 NO_RECIPIENT = "no recipient"
+#: Begins the problem of a message that raised.
+UNMADE = "cannot be made"
 
 
 class Message(NamedTuple):
@@ -45,7 +48,7 @@ def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool 
                 try:
                     made[place] = make_message(step, events[place], fold_local_part=fold_local_part, lines=lines)
                 except Exception as error:  # one bad event must not stop the ninety-nine others
-                    made[place] = blocked(events[place], f"cannot be made: {type(error).__name__}: {error}")
+                    made[place] = unmade(events[place], error, fold_local_part=fold_local_part)
     return [made[place] for place in range(len(events))]
 
 
@@ -102,6 +105,17 @@ def blocked(event: Event, reason: str) -> Message:
     return silent(event)._replace(
         language=event.language, state=MailState.BLOCKED, problem=shorten(one_line(reason), PROBLEM_CHARS_MAX)
     )
+
+
+def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
+    """Return the stand-in of a message that raised, with what can be kept, so that it can be made anew later."""
+    message = blocked(event, f"{UNMADE}: {type(error).__name__}: {error}")
+    # One of the two may be what has raised.
+    with suppress(Exception):
+        message = message._replace(recipients=parse_recipients(event.recipients, fold_local_part=fold_local_part).good)
+    with suppress(Exception):
+        message = message._replace(payload=freeze(event.values))
+    return message
 
 
 def silent(event: Event) -> Message:

@@ -77,6 +77,7 @@ ORDER = {
         "delivery",
         "sinks",
         "handover",
+        "remaking",
         "interventions",
         "todos",
         "adoption",
