@@ -67,6 +67,7 @@ ORDER = {
         "passes",
         "adoption",
         "transports",
+        "mail_checks",
         "schedule",
         "channels",
         "suppressions",

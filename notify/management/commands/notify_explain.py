@@ -4,13 +4,13 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
 from django.core.serializers.json import DjangoJSONEncoder
 
 from ...explain import explain_event
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Say for one event whether and when it was notified, what became of the message, or why it was not."""
 
     help = "Say for one event whether and when it was notified, what became of the message, or why it was not."
