@@ -60,6 +60,8 @@ def badge_of(token: Token) -> Badge:
 class TokenAdmin(WindowAdmin):
     """A user's tokens."""
 
+    #: They are of their user, whatever his tenants.
+    is_for_everybody = True
     intro = gettext_lazy("A program reads the API with a token; it sees what its user sees, and changes nothing.")
     nothing = gettext_lazy("There is no token.")
     named_by = "prefix"

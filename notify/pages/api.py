@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from desk.encoding import as_command
 from desk.filters import Asked, Filter
-from desk.problems import bad_request
+from desk.problems import bad_request, not_found
 from desk.resources import (
     INTEGER,
     TEXT,
@@ -21,6 +21,7 @@ from desk.resources import (
     read_query,
     register,
 )
+from desk.tenants import tenants_of, within
 
 from ..explain import explain_event
 from ..models import Attempt, Channel, Control, MailQueue, Outcome, RunLog, Suppression, TaskQueue
@@ -206,13 +207,24 @@ class Explain(Source):
         return as_command(self.told(request, asked))  # type: ignore[no-any-return]
 
     def told(self, request: HttpRequest, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the stories of a key's events; of many, one has to be chosen. Raises: Refusal."""
+        """
+        Return the stories of a key's events; of many, one has to be chosen. Raises: Refusal.
+
+        Who does not see all tenants is told of events that have a control row of his tenants, and of no others: whose
+        an event is that nobody has prepared is known to the business alone.
+        """
         kind, key, key2 = asked["kind"], asked["key"], asked.get("key2")
-        if key2 is None:
-            known = Control.objects.filter(kind=kind, key=key).order_by("key2").values_list("key2", flat=True)
-            if len(many := list(known[: STORIES_MAX + 1])) > STORIES_MAX:
-                raise bad_request(("key2", f"is needed: this key has many events, among them {many[:STORIES_MAX]}"))
-        return explain_event(kind=kind, key=key, key2=key2).as_json()
+        rows = within(Control.objects.filter(kind=kind, key=key), request.user)
+        rows = rows if key2 is None else rows.filter(key2=key2)
+        known = list(rows.order_by("key2").values_list("key2", flat=True)[: STORIES_MAX + 1])
+        if len(known) > STORIES_MAX:
+            raise bad_request(("key2", f"is needed: this key has many events, among them {known[:STORIES_MAX]}"))
+        if tenants_of(request.user) is None:
+            return explain_event(kind=kind, key=key, key2=key2).as_json()
+        events = [event for one in known for event in explain_event(kind=kind, key=key, key2=one).as_json()["events"]]
+        if not events:
+            raise not_found("There is no such event.")
+        return {"kind": kind, "key": key, "key2": key2, "events": events}
 
 
 CONTROLS = Controls()

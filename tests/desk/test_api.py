@@ -217,6 +217,21 @@ def test_explain_needs_a_kind_a_key_and_one_of_many_events(ask: Ask) -> None:
     assert ask("/api/v1/explain", kind="comment", key=5, key2=7)["events"][0]["is_notified"]
 
 
+def test_explain_tells_a_member_of_his_tenants_events_and_of_no_others(member: Any) -> None:
+    ask = program_of(member)
+    line = make_line(tenant="other")
+    for key, tenant in ((1, "acme"), (2, "other"), (3, "")):
+        Control.objects.create(kind="comment", key=key, key2=7, tenant=tenant)
+    Control.objects.create(kind="comment", key=1, key2=8, tenant="other")
+
+    assert [event["key2"] for event in ask("/api/v1/explain", kind="comment", key=1)["events"]] == [7]
+    refused = [
+        ask("/api/v1/explain", 404, kind="comment", key=key, **more)
+        for key, more in ((1, {"key2": 8}), (2, {}), (3, {}), (999, {}), (line.pk, {"key2": 1}))
+    ]
+    assert [one for one in refused if one != refused[0]] == []
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_receipt_is_what_inspect_change_prints(ask: Ask) -> None:
     for change_id in ("CHG-1", "a/b?c#d %2F", "ä ö"):

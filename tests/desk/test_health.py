@@ -9,13 +9,14 @@ import pytest
 from django.conf import settings
 from django.db import OperationalError, connections
 from django.test import Client
+from django.utils import timezone
 
 from desk import health
 from notify.models import RunLog
 from tests.desk.test_api import log
 from tests.factories import NOW
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +96,8 @@ def test_a_migration_that_was_squashed_counts_as_applied_with_those_it_replaces(
     assert not health.is_applied(key, set())
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_last_good_pass_is_asked_for_on_request_only():
-    from django.utils import timezone
-
     assert "pass_within" in probe("/healthz/ready", 503, pass_within=60)["checks"]
     health._probes.clear()
     log(outcome="error")
