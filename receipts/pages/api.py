@@ -20,12 +20,18 @@ from ..reconcile import inspect_change
 class Plain(WindowAdmin):
     """Stands in where the model has no page of the desk: the same scope, by key."""
 
+    tenant_lookup = "tenant"
     filters = (Filter("change_id", "Change", equals("change_id")),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows of the user's tenants."""
-        lookup = "tenant" if self.model is not Reconciliation else "change__tenant"
-        return within(self.model._default_manager.all(), request.user, lookup)
+        return within(self.model._default_manager.all(), request.user, self.tenant_lookup)
+
+
+class PlainOfChange(Plain):
+    """The same where the tenant is that of the receipt."""
+
+    tenant_lookup = "change__tenant"
 
 
 class Paged(Resource):
@@ -35,7 +41,8 @@ class Paged(Resource):
     def window(self) -> WindowAdmin:
         """The admin class that the rows come from."""
         found = admin.site.get_model_admin(self.model)
-        return found if isinstance(found, WindowAdmin) else Plain(self.model, admin.site)
+        plain = PlainOfChange if self.model is Reconciliation else Plain
+        return found if isinstance(found, WindowAdmin) else plain(self.model, admin.site)
 
 
 class Receipts(Paged):
