@@ -6,9 +6,11 @@ Each variable stands in ``.env.example`` with its meaning. A secret has no defau
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import django
 import environ
+from django.core.exceptions import ImproperlyConfigured
 
 from .environment import Environment
 from .sqlserver import MSSQL_PYTHON, import_without_odbc_manager, sql_server
@@ -19,6 +21,22 @@ VAR_DIR = BASE_DIR / "var"
 env = Environment()
 if (BASE_DIR / ".env").is_file():
     env.read_env(BASE_DIR / ".env")
+
+
+def lock_parameters(text: str) -> list[str | list[str]]:
+    """Read ``username+ip_address`` for both together, a comma for either."""
+    parts = [part.strip().split("+") for part in text.split(",")]
+    if unknown := {name for part in parts for name in part} - {"username", "ip_address"}:
+        raise ImproperlyConfigured(f"{text!r} counts by {sorted(unknown)}; known are username and ip_address")
+    return [part[0] if len(part) == 1 else part for part in parts]
+
+
+def proxy_header(text: str) -> tuple[str, str]:
+    """Read ``X-Forwarded-Proto: https``, the header by which the proxy says that the client came over HTTPS."""
+    name, separator, value = (part.strip() for part in text.partition(":"))
+    if not (separator and name and value):
+        raise ImproperlyConfigured(f"{text!r} is not a header with a value; write 'X-Forwarded-Proto: https'")
+    return "HTTP_" + name.upper().replace("-", "_"), value
 
 
 DEBUG = env.bool("DEBUG", default=False)
@@ -34,6 +52,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "axes",
     "notify",
     "receipts",
     "portal",
@@ -49,6 +68,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    # Last: it turns the answer to somebody who is locked out into the page that says so.
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -161,6 +182,72 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
+AUTHENTICATION_BACKENDS = [
+    # First: whoever is locked out gets no further.
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+#: Proxies of ours in front of the site, each of which appends to X-Forwarded-For.
+PROXY_COUNT = env.int("PROXY_COUNT", default=0)
+AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURES_MAX", default=5)
+AXES_COOLOFF_TIME = env.duration("SIGN_IN_COOL_OFF", default="00:15:00")
+AXES_LOCKOUT_PARAMETERS = lock_parameters(env.str("SIGN_IN_LOCK_BY", default="username+ip_address"))
+AXES_CLIENT_IP_CALLABLE = "config.signing_in.client_address"
+AXES_USERNAME_CALLABLE = "config.signing_in.client_name"
+AXES_LOCKOUT_CALLABLE = "config.signing_in.locked_out"
+AXES_RESET_ON_SUCCESS = True
+# The page says how long it takes; an attempt in the meantime must not make that untrue.
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_SENSITIVE_PARAMETERS = ["username", "login", "password", "ip_address", "code"]
+
+# What counts attempts to guess a code is kept here; with several processes it must be one for all.
+CACHES = {"default": env.cache_url_config(env.str("CACHE_URL", default="locmemcache://"))}
+
+#: Second factor and single sign-on, with django-allauth (requirements/accounts.txt); not imported when off.
+ACCOUNTS = env.bool("ACCOUNTS", default=False)
+OIDC_SERVER_URL = env.str("OIDC_SERVER_URL", default="")
+if ACCOUNTS:
+    INSTALLED_APPS += [
+        "allauth",
+        "allauth.account",
+        "allauth.mfa",
+        "allauth.socialaccount",
+        "allauth.socialaccount.providers.openid_connect",
+    ]
+    MIDDLEWARE[-1:-1] = ["allauth.account.middleware.AccountMiddleware", "config.accounts.ProviderTroubleMiddleware"]
+    AUTHENTICATION_BACKENDS[-1] = "allauth.account.auth_backends.AuthenticationBackend"
+    LOGIN_URL, LOGIN_REDIRECT_URL, LOGOUT_REDIRECT_URL = "account_login", "admin:index", "account_login"
+    ACCOUNT_ADAPTER, SOCIALACCOUNT_ADAPTER = "config.accounts.AccountAdapter", "config.accounts.SocialAdapter"
+    ACCOUNT_LOGIN_METHODS = {"username"}
+    ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+    # A name and a right come from an administrator; an address of mail gives nothing, so it need be nobody's alone.
+    ACCOUNT_EMAIL_VERIFICATION = "none"
+    ACCOUNT_UNIQUE_EMAIL = False
+    ACCOUNT_SESSION_REMEMBER = False
+    ACCOUNT_DEFAULT_HTTP_PROTOCOL = "http" if DEBUG else "https"
+    MFA_TOTP_ISSUER = env.str("TOTP_ISSUER", default="Kwit")
+    MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+    if OIDC_SERVER_URL:
+        SOCIALACCOUNT_PROVIDERS = {
+            "openid_connect": {
+                "OAUTH_PKCE_ENABLED": True,
+                "APPS": [
+                    {
+                        "provider_id": "sso",
+                        "name": env.str("OIDC_NAME", default="Single sign-on"),
+                        "client_id": env.str("OIDC_CLIENT_ID"),
+                        "secret": env.str("OIDC_CLIENT_SECRET"),
+                        "settings": {"server_url": OIDC_SERVER_URL},
+                    }
+                ],
+            }
+        }
+        # The form that leads to the provider is followed by a redirect, which a browser counts as the form's target.
+        DESK_FORM_TARGETS = ["{0.scheme}://{0.netloc}".format(urlsplit(OIDC_SERVER_URL))]
+
+SESSION_COOKIE_AGE = int(env.duration("SESSION_AGE", default="12:00:00").total_seconds())
+SECURE_REFERRER_POLICY = "same-origin"
+
 USE_TZ = True
 TIME_ZONE = env.str("TIME_ZONE", default="UTC")
 LANGUAGE_CODE = env.str("LANGUAGE_CODE", default="en")
@@ -168,6 +255,7 @@ LANGUAGES = [("en", "English"), ("pl", "Polski"), ("ja", "日本語")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 
 STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = VAR_DIR / "static"
 
 if not DEBUG:
@@ -179,6 +267,8 @@ if not DEBUG:
     SECURE_HSTS_PRELOAD = True
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
+if header := env.str("SECURE_PROXY_SSL_HEADER", default=""):
+    SECURE_PROXY_SSL_HEADER = proxy_header(header)
 
 LOGGING = {
     "version": 1,

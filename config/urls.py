@@ -1,12 +1,21 @@
-"""The admin, and the addresses for machines: /api/v1, /healthz, /metrics."""
+"""The admin with its sign-in, and the addresses for machines: /api/v1, /healthz, /metrics."""
 
+from django.conf import settings
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
 admin.site.site_title = admin.site.site_header = "Kwit"
 
-urlpatterns = [
+urlpatterns: list[URLPattern | URLResolver] = []
+if settings.ACCOUNTS:
+    from allauth.account.decorators import secure_admin_login
+
+    # Not by a password alone: the second factor is asked for by the accounts' own sign-in. Before the admin's addresses
+    # are made, which keep the view that they find.
+    admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+    urlpatterns += [path("accounts/", include("allauth.urls"))]
+urlpatterns += [
     path("admin/", admin.site.urls),
     path("", include("desk.urls")),
     path("", RedirectView.as_view(pattern_name="admin:index")),

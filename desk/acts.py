@@ -80,11 +80,19 @@ def recorded(*, actor: str, name: str, subject: str, scope: str, asked: int, ten
 
 
 def perform(
-    act: Act, pks: Sequence[int], *, actor: str, using: str, subject: str, scope: str, data: Mapping[str, Any]
+    act: Act,
+    pks: Sequence[int],
+    *,
+    actor: str,
+    using: str,
+    subject: str,
+    scope: str,
+    data: Mapping[str, Any],
+    tenant: str = "",
 ) -> int:
     """Do an action to rows, chunk by chunk, and record it; return how many rows it changed."""
     note = ", ".join(f"{name}={value}" for name, value in data.items())
-    with recorded(actor=actor, name=act.name, subject=subject, scope=scope, asked=len(pks)) as doing:
+    with recorded(actor=actor, name=act.name, subject=subject, scope=scope, asked=len(pks), tenant=tenant) as doing:
         doing.note = note
         for start in range(0, len(pks), CHUNK_ROWS):
             doing.done += act.verb(pks[start : start + CHUNK_ROWS], actor=actor, using=using, **data)

@@ -1,9 +1,12 @@
-"""The record of what people did on these pages, and the tokens of programs."""
+"""The record of what people did on these pages, the tokens of programs, and the pages of people themselves."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth import get_user_model
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
@@ -13,6 +16,7 @@ from .models import Action, ActionOutcome
 from .pages import tokens  # noqa: F401 - registers
 from .parts import NONE, Badge, Cell, Detail, Fact, Row, Section
 from .resources import Resource, model_columns, register
+from .users import GuardedGroupAdmin, MemberUserAdmin
 
 BADGES = {
     ActionOutcome.OPEN: Badge(_("open"), "…", "busy"),
@@ -23,8 +27,9 @@ BADGES = {
 
 @admin.register(Action)
 class ActionAdmin(WindowAdmin):
-    """Who did what, when, on what."""
+    """Who did what, when, on what; what was of no tenant, or of several, is for those who see all."""
 
+    tenant_lookup = "tenant"
     head = (_("when"), _("who"), _("what"), _("on what"), _("which"), _("outcome"), _("asked for"), _("done"))
     numbers = frozenset({6, 7})
     filters = (Filter("actor", _("Who"), equals("actor")),)
@@ -71,3 +76,10 @@ class Actions(Resource):
 
 
 register(Actions())
+
+
+# Django's own pages register themselves when they are imported, so that here they can be told apart from a site's.
+for model, theirs, ours in ((get_user_model(), UserAdmin, MemberUserAdmin), (Group, GroupAdmin, GuardedGroupAdmin)):
+    if type(admin.site._registry.get(model)) is theirs:
+        admin.site.unregister(model)
+        admin.site.register(model, ours)

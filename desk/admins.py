@@ -3,6 +3,8 @@ The base of every admin class here: a window, not a door.
 
 Lists by key without counting, filters on indexed columns, details as plain facts, and actions of their own
 permission that ask once more on a page that shows the numbers. Nothing is added, changed or deleted.
+
+Rows of a tenant are there for its members only: every page begins with ``get_queryset``, which knows no others.
 """
 
 from collections.abc import Sequence
@@ -12,10 +14,9 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.contrib.auth import get_permission_codename
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import router, transaction
-from django.db.models import Exists, Model, OuterRef, QuerySet
+from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -25,16 +26,24 @@ from django.utils.translation import ngettext
 
 from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Confirmation, perform
 from .filters import Asked, Filter, controls, read
-from .keyset import AFTER, BEFORE, Page, page_of
+from .keyset import AFTER, BEFORE, Page, parted_page_of
 from .parts import Detail, Link, Row, Table, Text
+from .tenants import tenants_of, within
 
 #: Rows a confirmation page names.
 NAMED_ROWS = 10
+#: Tenants of one user whose newest rows are sought one by one; of more than that, all rows are sought at once.
+ARMS_MAX = 20
 
 
 class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Lists and shows rows; an engine says how a row looks and what may be done."""
 
+    #: Leads from a row to its tenant: ``tenant``, ``change__tenant``. Without it the rows are the installation's, and
+    #: only those who see all tenants see them.
+    tenant_lookup: ClassVar[str] = ""
+    #: Said by a class whose rows belong to no tenant and tell nothing of one: whoever may view them sees them all.
+    is_for_everybody: ClassVar[bool] = False
     page_rows = 50
     filters: ClassVar[Sequence[Filter]] = ()
     acts: ClassVar[Sequence[Act]] = ()
@@ -59,11 +68,27 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Nobody deletes what was recorded."""
         return False
 
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whoever may view the model; when it is the installation's, only those who see all tenants."""
+        is_open = bool(self.tenant_lookup) or self.is_for_everybody or tenants_of(request.user) is None
+        return is_open and super().has_view_permission(request, obj)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the rows that the user may see: what is not among them is not there, for every page and action."""
+        rows = super().get_queryset(request)
+        if self.tenant_lookup:
+            return within(rows, request.user, self.tenant_lookup)
+        return rows if self.is_for_everybody or tenants_of(request.user) is None else rows.none()
+
     # What an engine says.
 
     def order_for(self, asked: Asked) -> Sequence[str]:
         """Return the order of the list: one that an index serves under these filters."""
         return ("-pk",)
+
+    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
+        """Return the order for this user: members of tenants may need another index than those who see all."""
+        return self.order_for(asked)
 
     def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
         """Return the rows of the list before its filters."""
@@ -104,8 +129,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def way(self, request: HttpRequest, model: type[Model], page: str, *args: Any, **query: Any) -> str:
         """Return an address of another model's admin, empty when this user may not see it."""
-        name = get_permission_codename("view", model._meta)
-        is_allowed = request.user.has_perm(f"{model._meta.app_label}.{name}")
+        is_there = self.admin_site.is_registered(model)
+        is_allowed = is_there and self.admin_site.get_model_admin(model).has_view_permission(request)
         return self.url_of(model, page, *args, **query) if is_allowed else ""
 
     def context(self, request: HttpRequest, **more: Any) -> dict[str, Any]:
@@ -119,7 +144,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         asked = read(self.filters, request.GET)
         found = asked.apply(self.filters, self.listed(request, asked))
         place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
-        page = self.page(request, found, order=self.order_for(asked), size=self.page_rows, **place)
+        page = self.page(request, found, order=self.order_of(request, asked), size=self.page_rows, **place)
         allowed = self.acts_for(request)
         return TemplateResponse(
             request,
@@ -145,7 +170,13 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def page(self, request: HttpRequest, rows: QuerySet[Any], *, order: Sequence[str], size: int, **place: str) -> Page:
         """Return the page of a list at a place, for the page and for the API. Raises: BadRequest."""
-        return page_of(rows, order=self.pinned(order), size=size, **place)
+        return parted_page_of(rows, self.arms(request), order=self.pinned(order), size=size, **place)
+
+    def arms(self, request: HttpRequest) -> Sequence[Q]:
+        """Return a condition per tenant of a user who has several: each has an index, all of them together none."""
+        tenants = tenants_of(request.user) or frozenset()
+        is_parted = bool(self.tenant_lookup) and 1 < len(tenants) <= ARMS_MAX
+        return [Q(**{self.tenant_lookup: tenant}) for tenant in sorted(tenants)] if is_parted else []
 
     def pinned(self, order: Sequence[str]) -> Sequence[str]:
         """Return an order with ``pk`` by its field's name, as cursors need it."""
@@ -166,6 +197,13 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "desk/detail.html",
             self.context(request, title=page.title, detail=page, acts=offered, pk=str(row.pk), selected=SELECTED),
         )
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show Django's own history of a row; of one that is not there, or another tenant's, nothing."""
+        self.found(request, unquote(object_id))
+        return super().history_view(request, object_id, extra_context)
 
     def found(self, request: HttpRequest, pk: str) -> Any:
         """Return a row the user may see. Raises: Http404, PermissionDenied."""
@@ -208,7 +246,9 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return redirect(self.back(request))
         top = self.top(request)
         rows = act.eligible(self.asked_rows(request, is_matching=is_matching, pks=pks)).filter(pk__lte=top)
-        keys = list(rows.order_by("pk").values_list("pk", flat=True)[: ACT_ROWS_MAX + 1])
+        keys, tenant = self.keys_of(rows)
+        if act.is_single and len(keys) > 1:
+            raise BadRequest("this is done to one row at a time")
         form = self.form_for(request, act, keys)
         if "confirmed" not in request.POST or (form is not None and not form.is_valid()):
             return self.confirm(request, act, keys, top=top, form=form, is_matching=is_matching)
@@ -220,6 +260,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             subject=self.opts.label_lower,
             scope=self.scope_text(request, is_matching=is_matching, pks=pks),
             data=form.cleaned_data if form else {},
+            tenant=tenant,
         )
         text = ngettext("%(act)s: %(done)d row.", "%(act)s: %(done)d rows.", done)
         messages.success(request, text % {"act": act.label, "done": done})
@@ -227,6 +268,13 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             text = ngettext("%d row was left as it is.", "%d rows were left as they are.", missed)
             messages.warning(request, text % missed)
         return redirect(self.back(request))
+
+    def keys_of(self, rows: QuerySet[Any]) -> tuple[list[int], str]:
+        """Return the keys that one action may touch and one more, and their tenant when they are of one; one query."""
+        tenant = F(self.tenant_lookup) if self.tenant_lookup else Value("")
+        found = list(rows.order_by("pk").values_list("pk", tenant)[: ACT_ROWS_MAX + 1])
+        tenants = {tenant for _, tenant in found[:ACT_ROWS_MAX]}
+        return [pk for pk, _ in found], tenants.pop() if len(tenants) == 1 else ""
 
     def form_for(self, request: HttpRequest, act: Act, keys: Sequence[int]) -> forms.Form | None:
         """Return an action's form: as it was sent, or as the first of the rows is now."""
@@ -249,7 +297,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 return int(text)
             except ValueError as error:
                 raise BadRequest("top is not a number") from error
-        return self.model._default_manager.order_by("-pk").values_list("pk", flat=True).first() or 0
+        return self.get_queryset(request).order_by("-pk").values_list("pk", flat=True).first() or 0
 
     def asked_rows(self, request: HttpRequest, *, is_matching: bool, pks: Sequence[int]) -> QuerySet[Any]:
         """Return the selected rows, or all that match the filter."""
@@ -263,8 +311,6 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return what the action's row says about which rows."""
         if is_matching:
             return "?" + urlencode(read(self.filters, request.GET).texts)
-        if self.named_by == "pk":
-            return ", ".join(map(str, pks))
         rows = self.get_queryset(request).filter(pk__in=pks).order_by("pk")
         return ", ".join(map(str, rows.values_list(self.named_by, flat=True)))
 

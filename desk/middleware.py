@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 HEADER = "Content-Security-Policy"
@@ -26,14 +27,17 @@ class StrictPolicyMiddleware:
     """
     Send the policy with every answer that has none of its own.
 
-    Django has a middleware for this from 6.0 on; 5.2 has none, and one that serves both is ten lines.
+    Django has a middleware for this from 6.0 on; 5.2 has none, and one that serves both is ten lines. A site whose
+    forms lead elsewhere (single sign-on) names those origins in ``DESK_FORM_TARGETS``.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
+        targets = " ".join(("form-action 'self'", *getattr(settings, "DESK_FORM_TARGETS", ())))
+        self.policy = STRICT.replace("form-action 'self'", targets)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Answer, with the policy."""
         response = self.get_response(request)
-        response.headers.setdefault(HEADER, STRICT)
+        response.headers.setdefault(HEADER, self.policy)
         return response

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from .parts import Badge, Finding, Text
+from .tenants import tenants_of
 from .windows import Window
 
 GOOD, WARN, BAD, IDLE, BUSY = "good", "warn", "bad", "idle", "busy"
@@ -37,6 +38,8 @@ class Panel:
     #: Whoever has it sees the panel.
     permission: str
     build: Callable[[HttpRequest, Window], Built]
+    #: Said by a panel whose numbers are those of the user's tenants; others are for those who see all tenants.
+    is_for_tenants: bool = False
 
 
 _registered: dict[str, Panel] = {}
@@ -49,7 +52,12 @@ def register(panel: Panel) -> None:
 
 def panels_for(user: AbstractBaseUser | AnonymousUser) -> list[Panel]:
     """Return the panels a user may see, in the order of their registration."""
-    return [panel for panel in _registered.values() if user.has_perm(panel.permission)]  # type: ignore[union-attr]
+    sees_all = tenants_of(user) is None
+    return [
+        panel
+        for panel in _registered.values()
+        if user.has_perm(panel.permission) and (sees_all or panel.is_for_tenants)  # type: ignore[union-attr]
+    ]
 
 
 def build(panel: Panel, request: HttpRequest, window: Window) -> Built:

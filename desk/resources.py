@@ -117,9 +117,9 @@ class Resource(Source):
         """Return the rows of the page before its filters."""
         return self.window.listed(request, asked)
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
         """Return the order of the page."""
-        return self.window.order_for(asked)
+        return self.window.order_of(request, asked)
 
     def answer(self, request: HttpRequest) -> dict[str, Any]:
         """Return one page of the rows, and the cursor of the next one."""
@@ -129,7 +129,7 @@ class Resource(Source):
         size = limit_of(request)
         try:
             page = self.window.page(
-                request, rows, order=self.order_for(asked), size=size, after=request.GET.get(AFTER, "")
+                request, rows, order=self.order_of(request, asked), size=size, after=request.GET.get(AFTER, "")
             )
         except BadRequest as error:
             raise bad_request((AFTER, str(error))) from error

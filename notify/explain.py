@@ -1,6 +1,6 @@
 """Why this event was or was not notified, and what became of its message; reads only."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -63,31 +63,53 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class Inquiry:
-    """Where and when is asked."""
+    """Where, when and by whom is asked: a member of these tenants, or (None) one who sees all."""
 
     using: str
     conf: Conf
     now: datetime
+    tenants: Collection[str] | None = None
 
 
-def explain_event(*, kind: str, key: int, key2: int | None = None, using: str | None = None) -> Explanation:
-    """Say for one event whether and when it was notified, by which pass, what became of it, or why it was not."""
+def explain_event(
+    *,
+    kind: str,
+    key: int,
+    key2: int | None = None,
+    using: str | None = None,
+    tenants: Collection[str] | None = None,
+) -> Explanation:
+    """
+    Say for one event whether and when it was notified, by which pass, what became of it, or why it was not.
+
+    ``tenants`` are those of the person who asks, None for one who sees all. Of an event of another tenant there is as
+    little to say as of one that is nowhere: no story.
+    """
     using = using or router.db_for_read(Control)
-    inquiry = Inquiry(using=using, conf=conf(), now=room_for(connections[using]).now(connections[using]))
+    now = room_for(connections[using]).now(connections[using])
+    inquiry = Inquiry(using=using, conf=conf(), now=now, tenants=tenants)
     step = step_of(kind)
     controls = Control.objects.using(using).filter(kind=kind, key=key).order_by("key2")
     if key2 is not None:
         controls = controls.filter(key2=key2)
-    stories = [notified(control, inquiry) for control in controls]
-    known = {story.key2 for story in stories}
-    asked = {key2} if key2 is not None else present_key2s(step, key, inquiry) or ({0} if not stories else set())
-    stories += [not_notified(step, kind, key, other, inquiry) for other in sorted(asked - known)]
+    known = list(controls)
+    stories = [notified(control, inquiry) for control in known if tenants is None or control.tenant in tenants]
+    asked = asked_key2s(step, key, key2, inquiry) or ({0} if not known and tenants is None else set())
+    asked -= {control.key2 for control in known}
+    stories += [not_notified(step, kind, key, other, inquiry) for other in sorted(asked)]
     return Explanation(kind, key, key2, tuple(stories))
+
+
+def asked_key2s(step: Step | None, key: int, key2: int | None, inquiry: Inquiry) -> set[int]:
+    """Return the discriminators that are asked for; a member of tenants gets those that are there and his only."""
+    if key2 is not None and inquiry.tenants is None:
+        return {key2}
+    return present_key2s(step, key, inquiry, key2=key2)
 
 
 def notified(control: Control, inquiry: Inquiry) -> EventStory:
     """Tell the story of an event that has its control row."""
-    mails = tuple(mail_stories(control, using=inquiry.using, now=inquiry.now))
+    mails = tuple(mail_stories(control, using=inquiry.using, now=inquiry.now, is_whole=inquiry.tenants is None))
     tasks = tuple(task_stories(control, using=inquiry.using))
     parts: list[MailStory | TaskStory] = [*mails, *tasks]
     pass_id = next((part.pass_id for part in parts if part.pass_id), "")
@@ -112,16 +134,21 @@ def by_pass(pass_id: str, inquiry: Inquiry) -> str:
     """Return which pass it was and where it ran; the run log may have been pruned since."""
     if not pass_id:
         return ""
+    if inquiry.tenants is not None:
+        return f" by pass {pass_id}"
     row = RunLog.objects.using(inquiry.using).wholes().filter(pass_id=pass_id).first()
     where = f" on {row.host}, process {row.pid}" if row else ", whose log row has been pruned"
     return f" by pass {pass_id}{where}"
 
 
-def present_key2s(step: Step | None, key: int, inquiry: Inquiry) -> set[int]:
+def present_key2s(step: Step | None, key: int, inquiry: Inquiry, *, key2: int | None = None) -> set[int]:
     """Return the discriminators that the step's query gives for a key now."""
     if step is None:
         return set()
-    return {row["key2"] for row in events_of(step, inquiry).filter(key=key)[:100]}
+    events = events_of(step, inquiry).filter(**({"key": key} if key2 is None else {"key": key, "key2": key2}))
+    if inquiry.tenants is not None:
+        events = events.filter(tenant__in=inquiry.tenants) if "tenant" in columns_of(events) else events.none()
+    return {row["key2"] for row in events[:100]}
 
 
 def events_of(step: Step, inquiry: Inquiry) -> QuerySet[Any, Any]:
@@ -199,7 +226,8 @@ def why_breaker(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Iter
     if older >= limit:
         yield Finding(
             "behind_breaker",
-            f"The circuit breaker lets {limit} of its kind through per pass, oldest first; {older} are before it.",
+            f"The circuit breaker lets {limit} of its kind through per pass, oldest first; "
+            + (f"{older} are before it." if inquiry.tenants is None else "as many or more are before it."),
         )
 
 
@@ -212,8 +240,9 @@ def why_unseen(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Itera
     elif last.outcome == Outcome.RUNNING:
         yield Finding("pass_running", f"A pass is running this step since {moment(last.started_at)}.")
     elif last.outcome == Outcome.ERROR:
-        reason = (last.error or "").split("\n", 1)[0]
-        yield Finding("step_failed", f"The step's last run on {moment(last.started_at)} failed: {reason}")
+        # The error may quote whatever the step was at.
+        reason = ": " + (last.error or "").split("\n", 1)[0] if inquiry.tenants is None else "."
+        yield Finding("step_failed", f"The step's last run on {moment(last.started_at)} failed{reason}")
     elif event_at is not None and event_at > last.started_at:
         yield Finding("not_seen_yet", f"No pass has looked since: the last one started on {moment(last.started_at)}.")
     else:

@@ -46,12 +46,20 @@ def moment(at: datetime | None) -> str:
     return "an unknown date" if at is None else f"{at:%Y-%m-%d %H:%M:%S%z}"
 
 
-def mail_stories(control: Control, *, using: str, now: datetime) -> Iterator[MailStory]:
-    """Yield the stories of an event's mails."""
+def mail_stories(control: Control, *, using: str, now: datetime, is_whole: bool = True) -> Iterator[MailStory]:
+    """
+    Yield the stories of an event's mails.
+
+    Unless it is for somebody who sees all, a pause has no reason: the server's words may quote another tenant's mail.
+    """
     for mail in MailQueue.objects.using(using).filter(control=control).select_related("digest_of").order_by("pk"):
         leader = mail.digest_of or mail
         attempts = list(Attempt.objects.using(using).filter(mail=leader).order_by("pk"))
-        said = [*introduce(mail, using), *(describe_attempt(each) for each in attempts), *stand(mail, using, now)]
+        said = [
+            *introduce(mail, using),
+            *(describe_attempt(each) for each in attempts),
+            *stand(mail, using, now, is_whole),
+        ]
         yield MailStory(
             id=mail.pk,
             pass_id=str(mail.pass_id or ""),
@@ -91,10 +99,10 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
     return {"at": attempt.at.isoformat(), **{name: getattr(attempt, name) for name in names}}
 
 
-def stand(mail: MailQueue, using: str, now: datetime) -> Iterator[str]:
+def stand(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
     """Yield how the mail stands now and what to do about it."""
     if mail.state == MailState.QUEUED:
-        yield from why_queued(mail, using, now)
+        yield from why_queued(mail, using, now, is_whole)
     elif mail.state == MailState.SENDING:
         is_over = mail.lease_until is not None and mail.lease_until < now
         yield (
@@ -118,7 +126,7 @@ def stand(mail: MailQueue, using: str, now: datetime) -> Iterator[str]:
         yield f"What was wrong with it from the start: {mail.problem}."
 
 
-def why_queued(mail: MailQueue, using: str, now: datetime) -> Iterator[str]:
+def why_queued(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
     """Yield what a queued mail waits for."""
     if mail.held_for and mail.due_at > now:
         reason = "others to join its digest" if mail.held_for == "digest" else "the end of the recipient's quiet hours"
@@ -130,7 +138,8 @@ def why_queued(mail: MailQueue, using: str, now: datetime) -> Iterator[str]:
     else:
         yield f"It is due since {moment(mail.due_at)} and waits for a delivery (notify_deliver, notify_work)."
     for channel in Channel.objects.using(using).filter(paused_until__gt=now).order_by("name"):
-        yield f"Channel {channel.name} pauses until {moment(channel.paused_until)}: {channel.reason}"
+        reason = f": {channel.reason}" if is_whole else "."
+        yield f"Channel {channel.name} pauses until {moment(channel.paused_until)}{reason}"
     good = parse_recipients(mail.recipients).good
     for address in sorted(Suppression.objects.using(using).among(good)):
         yield f"{address} is on the suppression list and will not be mailed."

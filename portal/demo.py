@@ -11,6 +11,7 @@ from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.crypto import get_random_string
 
+from desk import groups
 from notify.models import RunLog
 from receipts.models import Change
 
@@ -50,6 +51,12 @@ def play(say: Callable[[str], None]) -> None:
     """Play the whole story."""
     play_notify(say, using=router.db_for_write(RunLog))
     play_receipts(say, using=router.db_for_write(Change))
+
+
+def make_groups(say: Callable[[str], None]) -> None:
+    """Make the ready-made groups, so that people can be put into them."""
+    made = [one.group for one in groups.make_groups(all_tenants=True)]
+    say(f"\nGroups for people, to be given under Users: {', '.join(made)}")
 
 
 def make_user() -> str:

@@ -21,7 +21,7 @@ from desk.resources import (
     read_query,
     register,
 )
-from desk.tenants import tenants_of, within
+from desk.tenants import of_model, tenants_of
 
 from ..explain import explain_event
 from ..models import Attempt, Channel, Control, MailQueue, Outcome, RunLog, Suppression, TaskQueue
@@ -92,7 +92,7 @@ class SkippedRuns(Resource):
         """Return the skipped passes."""
         return self.window.get_queryset(request).filter(step=RunLog.WHOLE, outcome=Outcome.SKIPPED)
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
         """Return newest first."""
         return ORDER
 
@@ -210,21 +210,17 @@ class Explain(Source):
         """
         Return the stories of a key's events; of many, one has to be chosen. Raises: Refusal.
 
-        Who does not see all tenants is told of events that have a control row of his tenants, and of no others: whose
-        an event is that nobody has prepared is known to the business alone.
+        Of an event of another tenant there is as little to say as of one that is nowhere.
         """
         kind, key, key2 = asked["kind"], asked["key"], asked.get("key2")
-        rows = within(Control.objects.filter(kind=kind, key=key), request.user)
-        rows = rows if key2 is None else rows.filter(key2=key2)
-        known = list(rows.order_by("key2").values_list("key2", flat=True)[: STORIES_MAX + 1])
-        if len(known) > STORIES_MAX:
-            raise bad_request(("key2", f"is needed: this key has many events, among them {known[:STORIES_MAX]}"))
-        if tenants_of(request.user) is None:
-            return explain_event(kind=kind, key=key, key2=key2).as_json()
-        events = [event for one in known for event in explain_event(kind=kind, key=key, key2=one).as_json()["events"]]
-        if not events:
+        if key2 is None:
+            rows = of_model(request.user, Control).filter(kind=kind, key=key).order_by("key2")
+            if len(known := list(rows.values_list("key2", flat=True)[: STORIES_MAX + 1])) > STORIES_MAX:
+                raise bad_request(("key2", f"is needed: this key has many events, among them {known[:STORIES_MAX]}"))
+        found = explain_event(kind=kind, key=key, key2=key2, tenants=tenants_of(request.user))
+        if not found.events:
             raise not_found("There is no such event.")
-        return {"kind": kind, "key": key, "key2": key2, "events": events}
+        return found.as_json()
 
 
 CONTROLS = Controls()

@@ -39,10 +39,17 @@ class Around:
     pauses: list[Channel]
 
 
-def look_around(mail: MailQueue, *, now: datetime) -> Around:
-    """Read what stands about a mail; four queries."""
+def look_around(mail: MailQueue, *, now: datetime, is_whole: bool = True) -> Around:
+    """
+    Read what stands about a mail; four queries.
+
+    Unless it is for somebody who sees all, a pause has no reason: the server's words may quote another tenant's mail.
+    """
     leader = mail.digest_of or mail
     attempts = list(Attempt.objects.filter(mail=leader).order_by("-pk")[: ATTEMPTS_SHOWN + 1])
+    pauses = list(Channel.objects.filter(paused_until__gt=now).order_by("name")[:CHANNELS_MAX])
+    for channel in pauses:
+        channel.reason = channel.reason if is_whole else ""
     return Around(
         mail=mail,
         leader=leader,
@@ -50,7 +57,7 @@ def look_around(mail: MailQueue, *, now: datetime) -> Around:
         has_more=len(attempts) > ATTEMPTS_SHOWN,
         followers=list(MailQueue.objects.filter(digest_of=mail).order_by("pk")[:DIGEST_SHOWN]),
         suppressed=sorted(Suppression.objects.among(parse_recipients(mail.recipients).good)),
-        pauses=list(Channel.objects.filter(paused_until__gt=now).order_by("name")[:CHANNELS_MAX]),
+        pauses=pauses,
     )
 
 
@@ -89,7 +96,8 @@ def standing(around: Around, *, now: datetime, way: Way) -> Iterator[Fact]:
     if mail.state == MailState.QUEUED:
         for channel in around.pauses:
             url = way(Channel, "change", channel.pk)
-            text = _("%s, because:") % channel.name + " " + line_of(channel.reason)
+            reason = line_of(channel.reason)
+            text = _("%s, because:") % channel.name + " " + reason if reason else channel.name
             yield Fact(name=_("paused channel"), cell=Cell(badge=PAUSED, text=" " + text, url=url))
             yield Fact(name=_("paused until"), cell=Cell(at=channel.paused_until))
     if mail.operator:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy
 from desk.admins import WindowAdmin
 from desk.filters import Asked, Choice, Number, equals
 from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Table
+from desk.tenants import of_model, tenants_of
 
 from ..models import Control, MailQueue, RunLog, TaskQueue
 from .explaining import explain_page, explain_url
@@ -25,6 +26,7 @@ MESSAGES_MAX = 20
 class ControlAdmin(WindowAdmin):
     """Which events have had their message prepared."""
 
+    tenant_lookup = "tenant"
     intro = gettext_lazy(
         "One line per event that has had its message prepared. Search by kind and key; the event's page leads to its "
         "messages and to the pass that prepared them."
@@ -60,6 +62,11 @@ class ControlAdmin(WindowAdmin):
             return ("kind", "key", "key2")
         return ("-key", "-key2") if "kind" in asked.values else ("-pk",)
 
+    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
+        """Return newest first for members of tenants: their index goes by time, not by kind."""
+        is_member = tenants_of(request.user) is not None
+        return ("-pk",) if is_member and "key" not in asked.values else self.order_for(asked)
+
     def get_urls(self) -> list[URLPattern]:
         """Add the page that explains an event."""
         view = self.admin_site.admin_view(self.explain_view)
@@ -92,8 +99,8 @@ class ControlAdmin(WindowAdmin):
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
         """Return an event with its messages and its pass."""
-        mails = list(MailQueue.objects.filter(control=row).order_by("pk")[:MESSAGES_MAX])
-        tasks = list(TaskQueue.objects.filter(control=row).order_by("pk")[:MESSAGES_MAX])
+        mails = list(of_model(request.user, MailQueue).filter(control=row).order_by("pk")[:MESSAGES_MAX])
+        tasks = list(of_model(request.user, TaskQueue).filter(control=row).order_by("pk")[:MESSAGES_MAX])
         facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head[1:], self.cells(row)[1:], strict=True)]
         facts += self.pass_facts(request, [*mails, *tasks])
         sections = [Section(facts=facts)]

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy
 from desk.admins import WindowAdmin
 from desk.filters import Choice, Filter, Number, controls, equals, read
 from desk.parts import Badge, Cell, Fact, Row, Section, Table
+from desk.tenants import of_model, tenants_of
 
 from ..explain import EventStory, explain_event
 from ..models import KIND_LENGTH_MAX, Control, MailQueue, RunLog, TaskQueue
@@ -63,12 +64,13 @@ def told(admin: WindowAdmin, request: HttpRequest, asked: Mapping[str, Any]) -> 
     """Return the stories of a key's events, or their names when there are many."""
     kind, key, key2 = asked["kind"], asked["key"], asked.get("key2")
     if key2 is None:
-        rows = Control.objects.filter(kind=kind, key=key).order_by("key2")
+        rows = of_model(request.user, Control).filter(kind=kind, key=key).order_by("key2")
         known = list(rows.values_list("key2", flat=True)[: LISTED_MAX + 1])
         if len(known) > STORIES_MAX:
             return [named(admin, request, kind=kind, key=key, known=known)]
-    found = explain_event(kind=kind, key=key, key2=key2)
-    return [story_of(admin, request, event) for event in found.events]
+    found = explain_event(kind=kind, key=key, key2=key2, tenants=tenants_of(request.user))
+    nothing = Section(title=f"{kind} {key}", text=_("There is no such event, or none of your tenants."))
+    return [story_of(admin, request, event) for event in found.events] or [nothing]
 
 
 def named(admin: WindowAdmin, request: HttpRequest, *, kind: str, key: int, known: list[int]) -> Section:

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
 
+from desk.tenants import User, tenants_of, within
 from desk.windows import Window
 
 from ..conf import conf
@@ -142,14 +143,19 @@ def full_looks(now: datetime | None) -> dict[str, datetime]:
     return dict(rows.annotate(last=Max("started_at")).order_by().values_list("step", "last"))
 
 
-def depths() -> Depths:
-    """Count what waits, fails or is in doubt, each up to a bound, and see which channel pauses; eight queries."""
+def depths(user: User) -> Depths:
+    """
+    Count what waits, fails or is in doubt, each up to a bound, and see which channel pauses; eight queries.
+
+    Members of tenants get the numbers of these, and no channel: the server's words may quote another tenant's mail.
+    """
     counted = (MailState.QUEUED, MailState.SENDING, MailState.BLOCKED, MailState.FAILED, MailState.UNCERTAIN)
-    mails = {state.value: bounded(MailQueue.objects.filter(state=state)) for state in counted}
-    queued = MailQueue.objects.filter(state=MailState.QUEUED)
+    mails = {state.value: bounded(within(MailQueue.objects.filter(state=state), user)) for state in counted}
+    queued = within(MailQueue.objects.filter(state=MailState.QUEUED), user)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
-    pauses = list(Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")[:CHANNELS_MAX])
-    return Depths(mails, bounded(TaskQueue.objects.open()), oldest, pauses)
+    pauses = Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")
+    shown = list(pauses[:CHANNELS_MAX]) if tenants_of(user) is None else []
+    return Depths(mails, bounded(within(TaskQueue.objects.open(), user)), oldest, shown)
 
 
 def sent_since(since: datetime) -> tuple[dict[str, int], datetime | None]:

@@ -19,6 +19,7 @@ from desk.admins import WindowAdmin
 from desk.filters import Asked, Choice, Id, equals
 from desk.frames import framed
 from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Text
+from desk.tenants import tenants_of
 
 from ..models import Control, MailQueue, MailState, RunLog
 from ..previews import Preview, preview_mail
@@ -39,6 +40,7 @@ def states() -> Iterable[tuple[str, Text]]:
 class MailQueueAdmin(WindowAdmin):
     """What is to be sent, what was, and what is blocked and why."""
 
+    tenant_lookup = "tenant"
     intro = gettext_lazy("Waiting mails stand first that wait longest; sent ones newest first.")
     head = (
         gettext_lazy("mail"),
@@ -101,7 +103,7 @@ class MailQueueAdmin(WindowAdmin):
         sections = [Section(facts=self.facts(request, row))]
         if row.problem:
             sections.insert(0, Section(title=_("What is wrong"), text=row.problem))
-        around = look_around(row, now=now)
+        around = look_around(row, now=now, is_whole=tenants_of(request.user) is None)
         sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
         values = json.dumps(row.payload, ensure_ascii=False, indent=2)
         sections.append(Section(title=_("Values for its body"), text=values))

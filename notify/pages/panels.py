@@ -189,7 +189,7 @@ def kinds_table(sums: Sums, window: Window, sent: Mapping[str, int] | None) -> T
 
 def build_queues(request: HttpRequest, window: Window) -> Built:
     """Build the panel of the queues; eight queries."""
-    found = depths()
+    found = depths(request.user)
     tiles = [
         Tile(_("mails"), many(number), url("mailqueue", state=state), badge=STATES[state])
         for state, number in found.mails.items()
@@ -271,5 +271,6 @@ register(
         template="notify/pages/queues_panel.html",
         permission="notify.view_mailqueue",
         build=build_queues,
+        is_for_tenants=True,
     )
 )

@@ -27,6 +27,7 @@ OPEN = Badge(gettext_lazy("open"), "…", "busy")
 class TaskQueueAdmin(WindowAdmin):
     """What people have to do."""
 
+    tenant_lookup = "tenant"
     intro = gettext_lazy("Newest first.")
     head = (
         gettext_lazy("task"),

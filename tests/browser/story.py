@@ -26,8 +26,10 @@ def make_user(name: str, *permissions: str) -> User:
     return user
 
 
-VIEW = tuple(
-    f"notify.view_{model}" for model in ("control", "runlog", "mailqueue", "taskqueue", "channel", "suppression")
+ALL_TENANTS = "desk.see_all_tenants"
+VIEW = (
+    ALL_TENANTS,
+    *(f"notify.view_{model}" for model in ("control", "runlog", "mailqueue", "taskqueue", "channel", "suppression")),
 )
 OPERATE = (
     *VIEW,

@@ -14,7 +14,7 @@ from notify.channels import pause_channel
 from notify.conf import conf
 from notify.models import Attempt, Channel, Control, MailQueue, Suppression
 from notify.suppressions import suppress
-from tests.browser.story import OPERATE, VIEW, make_user
+from tests.browser.story import ALL_TENANTS, OPERATE, VIEW, make_user
 from tests.factories import NOW, make_comment, make_contact
 from tests.mails import make_mail
 
@@ -346,7 +346,7 @@ def test_who_may_not_see_a_table_is_not_led_there(client: Client, missing: str) 
 
 
 def test_an_explanation_quotes_mails_and_needs_the_right_to_see_them(client: Client) -> None:
-    client.force_login(make_user("lena", "notify.view_control"))
+    client.force_login(make_user("lena", ALL_TENANTS, "notify.view_control"))
     control = make_mail().control
 
     assert client.get(EXPLAIN).status_code == 403
@@ -553,6 +553,6 @@ def test_the_dashboard_counts_what_was_sent_per_kind_those_in_digests_too(victor
 
 
 def test_who_may_not_see_mails_is_told_no_number_of_them(client: Client) -> None:
-    client.force_login(make_user("lena", "notify.view_runlog"))
+    client.force_login(make_user("lena", ALL_TENANTS, "notify.view_runlog"))
 
     assert "ails sent" not in page_of(client, "/admin/")

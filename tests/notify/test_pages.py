@@ -461,9 +461,9 @@ def test_every_link_of_the_dashboard_leads_somewhere(admin_client: Client) -> No
 
 
 def test_who_may_see_the_log_only_gets_the_log_only(client: Client) -> None:
-    from tests.browser.story import make_user
+    from tests.browser.story import ALL_TENANTS, make_user
 
-    client.force_login(make_user("lena", "notify.view_runlog"))
+    client.force_login(make_user("lena", ALL_TENANTS, "notify.view_runlog"))
 
     page = text_of(client, "/admin/")
 

@@ -28,6 +28,7 @@ class Command(BaseCommand):
             demo.check_port(port)
         demo.set_up(self.say)
         demo.play(self.say)
+        demo.make_groups(self.say)
         self.say(f"\nThe admin's user is {demo.USER} with the password {demo.make_user()}")
         if serve:
             self.say(f"Serving the admin on http://{demo.HOST}:{port}/ until Ctrl-C")

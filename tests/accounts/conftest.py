@@ -1,0 +1,5 @@
+"""These tests need other settings than the rest; ``tests/config/test_accounts.py`` runs them in a process."""
+
+from django.conf import settings
+
+collect_ignore_glob = [] if settings.ACCOUNTS else ["test_*.py"]
