@@ -245,6 +245,9 @@ if ACCOUNTS:
         # The form that leads to the provider is followed by a redirect, which a browser counts as the form's target.
         DESK_FORM_TARGETS = ["{0.scheme}://{0.netloc}".format(urlsplit(OIDC_SERVER_URL))]
 
+# What the ready-made groups of ``manage.py desk_groups`` may see of the sample business.
+DESK_GROUPS = {"viewer": ["portal.view_order", "portal.view_orderline"]}
+
 SESSION_COOKIE_AGE = int(env.duration("SESSION_AGE", default="12:00:00").total_seconds())
 SECURE_REFERRER_POLICY = "same-origin"
 

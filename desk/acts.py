@@ -11,6 +11,7 @@ from typing import Any
 
 from django import forms
 from django.db.models import QuerySet
+from django.http import HttpResponse
 
 from .models import NAME_CHARS_MAX, NOTE_CHARS_MAX, SCOPE_CHARS_MAX, Action, ActionOutcome
 from .parts import Text
@@ -36,14 +37,28 @@ class Act:
     #: What will happen, in a sentence.
     explains: Text
     permission: str
-    verb: Verb
+    #: None for one that has a page of its own.
+    verb: Verb | None = None
     #: The rows on which it can be done; the verb asks again when it writes.
     eligible: Callable[[QuerySet[Any]], QuerySet[Any]]
+    #: Called with the admin, the request and the `Chosen` rows: asks and does all by itself, and records what it did.
+    page: Callable[..., HttpResponse] | None = None
     form: type[forms.Form] | None = None
     #: What the form begins with, from the first of the rows.
     initial: Callable[[Any], dict[str, Any]] | None = None
     #: Whether it is offered on a row's own page only.
     is_single: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The rows of an action with a page of its own; ``keys`` is one longer than ACT_ROWS_MAX when there are more."""
+
+    act: Act
+    rows: QuerySet[Any]
+    keys: Sequence[int]
+    top: int
+    is_matching: bool
 
 
 @dataclass
@@ -91,6 +106,8 @@ def perform(
     tenant: str = "",
 ) -> int:
     """Do an action to rows, chunk by chunk, and record it; return how many rows it changed."""
+    if act.verb is None:
+        raise TypeError(f"the action {act.name!r} has a page of its own, and no verb")
     note = ", ".join(f"{name}={value}" for name, value in data.items())
     with recorded(actor=actor, name=act.name, subject=subject, scope=scope, asked=len(pks), tenant=tenant) as doing:
         doing.note = note

@@ -24,8 +24,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Confirmation, perform
-from .filters import Asked, Filter, controls, read
+from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Chosen, Confirmation, perform
+from .filters import Asked, Filter, controls, read, whole
 from .keyset import AFTER, BEFORE, Page, parted_page_of
 from .parts import Detail, Link, Row, Table, Text
 from .tenants import tenants_of, within
@@ -225,7 +225,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def eligible_acts(self, acts: Sequence[Act], row: Model) -> list[Act]:
         """Return which of these actions can be done to a row; one query."""
-        rows = self.model._default_manager.all()
+        rows = self.model._default_manager.using(row._state.db)
         asked = {f"may_{act.name}": Exists(act.eligible(rows.filter(pk=OuterRef("pk")))) for act in acts}
         found = rows.filter(pk=row.pk).annotate(**asked).values(*asked).first() if asked else None
         return [act for act in acts if found and found[f"may_{act.name}"]]
@@ -249,6 +249,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         keys, tenant = self.keys_of(rows)
         if act.is_single and len(keys) > 1:
             raise BadRequest("this is done to one row at a time")
+        if act.page is not None:
+            return act.page(self, request, Chosen(act=act, rows=rows, keys=keys, top=top, is_matching=is_matching))
         form = self.form_for(request, act, keys)
         if "confirmed" not in request.POST or (form is not None and not form.is_valid()):
             return self.confirm(request, act, keys, top=top, form=form, is_matching=is_matching)
@@ -286,7 +288,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def posted_keys(self, request: HttpRequest) -> list[int]:
         """Return the selected keys, at most a page of them. Raises: BadRequest."""
         try:
-            return [int(text) for text in request.POST.getlist("pk")[: self.page_rows]]
+            return [whole(text) for text in request.POST.getlist("pk")[: self.page_rows]]
         except ValueError as error:
             raise BadRequest("a key is not a number") from error
 
@@ -294,7 +296,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the newest row there was when the number was shown: what came later is not touched."""
         if text := request.POST.get("top"):
             try:
-                return int(text)
+                return whole(text)
             except ValueError as error:
                 raise BadRequest("top is not a number") from error
         return self.get_queryset(request).order_by("-pk").values_list("pk", flat=True).first() or 0

@@ -31,6 +31,9 @@ class Filter:
 
     def parse(self, text: str) -> Any:
         """Return the value of a text. Raises: ValueError with a sentence for people."""
+        # PostgreSQL takes no NUL in a text, so that no row can have one.
+        if "\x00" in text:
+            raise ValueError(_("“%s” is not a text.") % text[:40].replace("\x00", "\\0"))
         return text
 
     def options(self) -> Sequence[tuple[str, Text]]:
@@ -64,9 +67,14 @@ class Number(Filter):
 
     def parse(self, text: str) -> int:
         """Return the number; what no 64-bit column can hold is refused."""
-        if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
-            raise ValueError(_("“%s” is not a whole number.") % text[:40])
-        return int(text)
+        return whole(text)
+
+
+def whole(text: str) -> int:
+    """Return a whole number that a 64-bit column can hold. Raises: ValueError with a sentence for people."""
+    if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
+        raise ValueError(_("“%s” is not a whole number.") % text[:40])
+    return int(text)
 
 
 @dataclass(frozen=True)

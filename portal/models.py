@@ -37,6 +37,7 @@ class Order(models.Model):
 
     class Meta:
         db_table = "portal_order"
+        indexes = [models.Index(fields=["number"], name="ix_portal_order_number")]
 
     def __str__(self) -> str:
         return self.number
@@ -77,6 +78,9 @@ class OrderLine(models.Model):
             # The few lines that wait to be handled, however many have been. Not a partial index: SQL Server would not
             # take it, because the query has the flag as a parameter.
             models.Index(fields=["handled", "order"], name="ix_portal_line_unhandled"),
+            # The list of lines, newest first, of one tenant or in one state.
+            models.Index(fields=["tenant", "id"], name="ix_portal_line_tenant"),
+            models.Index(fields=["state", "id"], name="ix_portal_line_state"),
         ]
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ from django.apps import apps
 from django.contrib import admin
 from django.http import HttpRequest
 
-from .models import Audit, Change, Reconciliation, StoredPlan
+from .models import Audit, Change, Reconciliation
 
 
 class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg] # Django cannot subscript it at run time
@@ -44,15 +44,10 @@ class AuditAdmin(ReadOnly):
     list_display = ("change_id", "target_id", "revision_before", "revision_after", "qty", "state_before", "state_after")
 
 
-@admin.register(StoredPlan)
-class StoredPlanAdmin(ReadOnly):
-    list_display = ("change_id", "kind", "tenant", "state", "author", "approver", "created_at")
-
-
 @admin.register(Reconciliation)
 class ReconciliationAdmin(ReadOnly):
     list_display = ("change_id", "taken_at", "match", "changed", "missing")
 
 
 if apps.is_installed("desk"):
-    from .pages import api, measures  # noqa: F401
+    from .pages import api, measures, plans  # noqa: F401

@@ -1,19 +1,10 @@
 """The public names."""
 
-from .apply import (
-    Outcome,
-    apply_change,
-    apply_plan,
-    apply_surely,
-    approve_plan,
-    cancel_many,
-    cancel_one,
-    edit_plan,
-    rehearse_change,
-    store_plan,
-)
+from .apply import Outcome, apply_change, apply_surely, cancel_many, cancel_one, rehearse_change
+from .approvals import apply_plan, apply_plan_surely, approve_plan, edit_plan, get_plan, list_plans, store_plan
 from .canonical import Target
 from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
+from .previews import preview_change
 from .reconcile import inspect_change, reconcile, record_reconciliation
 
 __all__ = [
@@ -28,12 +19,16 @@ __all__ = [
     "UnknownKind",
     "apply_change",
     "apply_plan",
+    "apply_plan_surely",
     "apply_surely",
     "approve_plan",
     "cancel_many",
     "cancel_one",
     "edit_plan",
+    "get_plan",
     "inspect_change",
+    "list_plans",
+    "preview_change",
     "reconcile",
     "record_reconciliation",
     "rehearse_change",

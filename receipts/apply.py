@@ -1,27 +1,22 @@
 """Apply approved changes: whole or not at all, with a receipt. The only writer of changes and audit rows."""
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, connections, router, transaction
-from django.utils import timezone
 
 from . import plans
 from .backends import get_room
 from .backends.base import Standing
-from .canonical import Target, stored_targets
+from .canonical import Target
 from .conf import load_settings
-from .errors import ChangeIdReused, Collided, NotApproved, NotWritten, OutcomeUnknown, Problem, Stale
+from .errors import ChangeIdReused, Collided, NotWritten, OutcomeUnknown, Problem, Stale
 from .kinds import ChangeKind, get_kind
-from .models import Audit, Change, StoredPlan
+from .models import Audit, Change
 from .plans import Plan
-from .querysets import PlanState
 
 #: Attempts of a transaction that the database gives up for another one's sake. Each loses only to one that got through.
 ATTEMPTS_MAX = 10
@@ -147,8 +142,20 @@ def apply_surely(
     Transaction: its own; inside the caller's it is `apply_change`.
     Raises: as `apply_change`, and OutcomeUnknown when the database does not come back.
     """
-    alias = using or router.db_for_write(Change)
-    connection, room, kept = connections[alias], get_room(connections[alias]), tuple(targets)
+    alias, kept = using or router.db_for_write(Change), tuple(targets)
+    return surely(
+        lambda: apply_change(
+            kind=kind, change_id=change_id, tenant=tenant, targets=kept, actor=actor, reason=reason, using=alias
+        ),
+        about=change_id,
+        alias=alias,
+        pause=pause,
+    )
+
+
+def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable[[float], None]) -> Outcome:
+    """Apply, again over a new connection when one is lost; ``apply`` returns False when it finds itself applied."""
+    connection, room = connections[alias], get_room(connections[alias])
     # A connection inside the caller's transaction cannot be replaced: what was lost with it is the caller's to repeat.
     pauses = (None,) if connection.in_atomic_block else (*RECONNECT_PAUSES_S, None)
     lost: Exception | None = None
@@ -156,9 +163,7 @@ def apply_surely(
     was_connected = False
     for pause_s in pauses:
         try:
-            applied = apply_change(
-                kind=kind, change_id=change_id, tenant=tenant, targets=kept, actor=actor, reason=reason, using=alias
-            )
+            applied = apply()
         except (DatabaseError, InterfaceError) as error:
             if not room.is_lost(error) or connection.in_atomic_block:
                 raise
@@ -170,106 +175,7 @@ def apply_surely(
         if applied:
             return Outcome.APPLIED
         return Outcome.CONFIRMED if was_connected else Outcome.ALREADY
-    raise OutcomeUnknown(f"the connection was lost while {change_id!r} was being applied: {lost}") from lost
-
-
-def store_plan(
-    *,
-    kind: str,
-    change_id: str,
-    tenant: str,
-    targets: Iterable[Target],
-    author: str,
-    reason: str = "",
-    using: str | None = None,
-) -> StoredPlan:
-    """
-    Keep a plan as a draft, for another person to approve.
-
-    Transaction: one statement.
-    Raises: InvalidPlan, UnknownKind.
-    """
-    plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
-    plans.check_origin(actor=author, reason=reason)
-    plans.check_author(author)
-    get_kind(kind)
-    alias = using or router.db_for_write(StoredPlan)
-    stored: StoredPlan = StoredPlan.objects.using(alias).create(
-        kind=kind,
-        change_id=plan.change_id,
-        tenant=plan.tenant,
-        targets=json.loads(plan.canonical),
-        digest=plan.digest(kind=kind),
-        author=author,
-        reason=reason,
-    )
-    return stored
-
-
-def edit_plan(*, pk: int, targets: Iterable[Target], using: str | None = None) -> None:
-    """
-    Replace the targets of a stored plan that is not settled; an approval is void with that.
-
-    Transaction: one conditional UPDATE.
-    Raises: InvalidPlan, NotApproved.
-    """
-    alias = using or router.db_for_write(StoredPlan)
-    stored = StoredPlan.objects.using(alias).get(pk=pk)
-    plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=targets)
-    rows, digest = json.loads(plan.canonical), plan.digest(kind=stored.kind)
-    if not StoredPlan.objects.using(alias).try_edit(pk, targets=rows, digest=digest):
-        raise NotApproved(f"plan {pk} is settled already; store a new one")
-
-
-def approve_plan(*, pk: int, approver: str, digest: str, now: datetime | None = None, using: str | None = None) -> None:
-    """
-    Approve exactly the content whose digest the approver was shown.
-
-    Transaction: one conditional UPDATE.
-    Raises: NotApproved when it was edited or approved meanwhile, or when the approver is the author; InvalidPlan when
-    the name cannot be kept.
-    """
-    alias = using or router.db_for_write(StoredPlan)
-    plans.check_origin(actor=approver, reason="")
-    moment, plans_there = now or timezone.now(), StoredPlan.objects.using(alias)
-    try:
-        with transaction.atomic(using=alias):
-            won = plans_there.try_approve(pk, approver=approver, digest=digest, now=moment)
-    except IntegrityError as error:
-        raise NotApproved(f"plan {pk} needs an approver who is not its author, and has a name") from error
-    if not won:
-        raise NotApproved(f"plan {pk} is no draft with this content any more; look at it again")
-
-
-def apply_plan(*, pk: int, now: datetime | None = None, using: str | None = None) -> bool:
-    """
-    Apply an approved plan; return False if this very change was applied before.
-
-    Its state "applied" is committed together with the receipt. A refused attempt is kept with its problems: that is
-    written after the transaction that failed, and outside of it.
-
-    Transaction: its own, durable.
-    Raises: NotApproved, and as `apply_change`.
-    """
-    alias, moment = using or router.db_for_write(StoredPlan), now or timezone.now()
-    stored = StoredPlan.objects.using(alias).get(pk=pk)
-    plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=stored_targets(stored.targets))
-    digest = plan.digest(kind=stored.kind)
-    declared, plans_there = get_kind(stored.kind), StoredPlan.objects.using(alias)
-
-    def settle_and_apply() -> bool:
-        # Settled first: whoever edits or applies the same plan now has to wait, and then finds it settled.
-        if not plans_there.try_settle(pk, digest=digest, state=PlanState.APPLIED, now=moment):
-            raise NotApproved(f"plan {pk} is not approved with the content it has now")
-        return apply_once(declared, plan, actor=stored.approver, reason=stored.reason, alias=alias)
-
-    try:
-        return repeated(alias, settle_and_apply, durable=True)
-    except (Stale, ChangeIdReused) as refusal:
-        problems = [asdict(problem) for problem in refusal.problems] or [{"problem": refusal.conflict}]
-        # Losing this race is fine: whoever won it has written down what became of the plan.
-        plans_there.try_settle(pk, digest=digest, state=PlanState.REFUSED, now=moment, problems=problems)
-        raise
+    raise OutcomeUnknown(f"the connection was lost while {about!r} was being applied: {lost}") from lost
 
 
 def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target]) -> Plan:

@@ -8,10 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Flaw:
-    """One thing wrong with a plan, and where it stands: ``targets[0].id``, or ``row 3, column 1 (id)``."""
+    """
+    One thing wrong with a plan, and where it stands: ``targets[0].id``, or ``row 3, column 1 (id)``.
+
+    ``row`` (in JSON: the target's position from 1), ``column`` and ``given`` say the same apart, as far as it is known.
+    """
 
     where: str
     problem: str
+    row: int | None = None
+    column: str = ""
+    given: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as the commands print it."""
+        return {"where": self.where, "problem": self.problem}
 
 
 @dataclass(frozen=True)

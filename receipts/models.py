@@ -6,6 +6,7 @@ Receipts, their audit rows, stored plans and stored reconciliations.
 
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
 
 from .fields import ExactCharField, UtcDateTimeField, UtcNow
 from .querysets import ChangeQuerySet, PlanQuerySet, PlanState
@@ -72,6 +73,8 @@ class StoredPlan(models.Model):
     kind = ExactCharField(max_length=20)
     tenant = ExactCharField(max_length=64)
     targets = models.JSONField()
+    # So that a list need not read ten thousand targets to say how many they are; NULL: written by plain SQL.
+    target_count = models.IntegerField(null=True, blank=True)
     digest = models.CharField(max_length=64)
     state = models.CharField(max_length=10, choices=PlanState.choices, db_default=PlanState.DRAFT)
     author = models.CharField(max_length=150)
@@ -87,7 +90,8 @@ class StoredPlan(models.Model):
 
     class Meta:
         db_table = "receipts_plan"
-        verbose_name = "plan"
+        verbose_name = _("plan")
+        verbose_name_plural = _("plans")
         # Drafting a plan is Django's own add_storedplan; nobody approves what he wrote (ck_receipts_plan_four_eyes).
         permissions = [("approve_plan", "Can approve plans of others"), ("apply_plan", "Can apply approved plans")]
         constraints = [
@@ -111,7 +115,14 @@ class StoredPlan(models.Model):
                 name="ck_receipts_plan_decided",
             ),
         ]
-        indexes = [models.Index(fields=["change_id"], name="ix_receipts_plan_change")]
+        indexes = [
+            models.Index(fields=["change_id"], name="ix_receipts_plan_change"),
+            # The list, newest first, whole or of one state, kind or tenant.
+            models.Index(fields=["tenant", "id"], name="ix_receipts_plan_tenant"),
+            models.Index(fields=["tenant", "state", "id"], name="ix_receipts_plan_tenant_state"),
+            models.Index(fields=["state", "id"], name="ix_receipts_plan_state"),
+            models.Index(fields=["kind", "id"], name="ix_receipts_plan_kind"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.change_id} ({self.state})"

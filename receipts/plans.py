@@ -5,13 +5,9 @@ Every flaw is found in one go and reported with its place. Types are strict, bec
 SQLite takes ``true``, ``1.0``, ``"01"`` and ``" 1"`` all for row 1.
 """
 
-import csv
-import io
 import json
 import re
 import unicodedata
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,11 +16,10 @@ from pathlib import PurePath
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from python_calamine import CalamineError, CalamineWorkbook
 
 from .canonical import Target, canonical_targets, digest
 from .errors import Flaw, InvalidPlan
-from .extent import check_extent
+from .sheets import csv_rows, decoded, xlsx_rows
 
 ID_MAX = 2**63 - 1
 #: One below the largest 32-bit integer, so that revision + 1 always fits.
@@ -37,14 +32,8 @@ ACTOR_CHARS_MAX = 150
 REASON_CHARS_MAX = 2_000
 #: Bytes of a plan file. Ten thousand targets need less than one megabyte in any of the formats.
 PLAN_BYTES_MAX = 16 * 2**20
-#: Bytes of an XLSX when unpacked: a small file can hold a very large sheet.
-XLSX_BYTES_MAX = 128 * 2**20
-#: A spreadsheet keeps numbers as floating point, exact to 15 digits; a longer id belongs into a text cell.
-XLSX_NUMBER_MAX = 10**15 - 1
 
 COLUMNS = ("id", "revision", "qty")
-SEPARATORS = ",;\t|"
-PLAIN_INTEGER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
 def checked_key(text: str) -> str:
@@ -120,6 +109,16 @@ class Draft:
     content: dict[str, Any]
     name_place: Callable[[Sequence[int | str]], str]
     flaws: tuple[Flaw, ...] = ()
+    #: The numbers of the targets' rows; without, their positions from 1.
+    numbers: Sequence[int] = ()
+
+    def flaw(self, loc: Sequence[int | str], problem: str, given: str = "") -> Flaw:
+        """Return a flaw at a place in the content."""
+        row, column = None, str(loc[0]) if len(loc) == 1 else ""
+        if len(loc) > 1 and loc[0] == "targets" and isinstance(loc[1], int):
+            row = self.numbers[loc[1]] if self.numbers else loc[1] + 1
+            column = str(loc[2]) if len(loc) > 2 else ""
+        return Flaw(self.name_place(loc), problem, row=row, column=column, given=given)
 
 
 def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target], targets_max: int) -> Plan:
@@ -183,9 +182,9 @@ def checked(draft: Draft, *, targets_max: int) -> Plan:
     try:
         shape = PlanShape.model_validate(draft.content)
     except ValidationError as error:
-        flaws += [Flaw(draft.name_place(one["loc"]), wording(one)) for one in error.errors(include_url=False)]
+        flaws += [draft.flaw(one["loc"], wording(one), given(one)) for one in error.errors(include_url=False)]
     if isinstance(rows, list):
-        flaws += repeated_targets(rows, draft.name_place)
+        flaws += repeated_targets(rows, draft)
         if not rows:
             flaws.append(count_flaw(rows, targets_max))
     if flaws:
@@ -199,23 +198,35 @@ def count_flaw(rows: list[Any], targets_max: int) -> Flaw:
     return Flaw("targets", f"has {len(rows):,} targets; a change has from 1 to {targets_max:,}")
 
 
-def repeated_targets(rows: list[Any], name_place: Callable[[Sequence[int | str]], str]) -> list[Flaw]:
+def repeated_targets(rows: list[Any], draft: Draft) -> list[Flaw]:
     """Find ids that stand in a plan more than once."""
     ids = [row["id"] for row in rows if isinstance(row, dict) and type(row.get("id")) is int]
     repeated = {number for number, times in Counter(ids).items() if times > 1}
     if not repeated:
         return []
     return [
-        Flaw(name_place(("targets", at, "id")), f"id {row['id']} stands in the plan more than once")
+        draft.flaw(("targets", at, "id"), f"id {row['id']} stands in the plan more than once", repr(row["id"]))
         for at, row in enumerate(rows)
         if isinstance(row, dict) and type(row.get("id")) is int and row["id"] in repeated
     ]
 
 
+def given(error: Any) -> str:
+    """Return the value that pydantic did not like, shortened; nothing when there is none."""
+    if error["type"] == "missing":
+        return ""
+    return shortened(error["input"])
+
+
+def shortened(value: Any) -> str:
+    """Return a value as it was given, in a line."""
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:39] + "…"
+
+
 def wording(error: Any) -> str:
     """Say in plain words what pydantic found."""
-    shown = repr(error["input"])
-    shown = shown if len(shown) <= 40 else shown[:39] + "…"
+    shown = given(error)
     match error["type"]:
         case "int_type" | "int_parsing_size":
             return f"must be an integer, not {shown}"
@@ -303,29 +314,37 @@ def repeated_keys(value: Any, loc: tuple[int | str, ...]) -> list[Flaw]:
     return flaws
 
 
-def decoded(data: bytes) -> str:
-    """Decode UTF-8, with or without a byte order mark, or UTF-16 with one."""
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    return data.decode(encoding)
-
-
 def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Draft:
     """Turn numbered rows, the first being the header, into a plan's content."""
     if not rows:
         raise InvalidPlan([Flaw("the file", "is empty; it needs a first row with id, revision and qty")])
     header_row, header = rows[0]
     flaws = [
-        Flaw(f"row {header_row}, column {at}", f"{name!r} is not one of the columns id, revision, qty")
+        Flaw(
+            f"row {header_row}, column {at}",
+            f"{shortened(name)} is not one of the columns id, revision, qty",
+            row=header_row,
+            column=str(at),
+            given=shortened(name),
+        )
         for at, name in enumerate(header, 1)
         if name not in COLUMNS
     ]
-    flaws += [Flaw(f"row {header_row}", f"column {name} is missing") for name in COLUMNS if name not in header]
-    flaws += [Flaw(f"row {header_row}", f"column {name} is there twice") for name in COLUMNS if header.count(name) > 1]
+    flaws += [
+        Flaw(f"row {header_row}", f"column {name} is missing", row=header_row, column=name)
+        for name in COLUMNS
+        if name not in header
+    ]
+    flaws += [
+        Flaw(f"row {header_row}", f"column {name} is there twice", row=header_row, column=name)
+        for name in COLUMNS
+        if header.count(name) > 1
+    ]
     if flaws:
         raise InvalidPlan(flaws)
     body = rows[1:]
     flaws = [
-        Flaw(f"row {number}", f"has {len(cells)} cells instead of {len(header)}")
+        Flaw(f"row {number}", f"has {len(cells)} cells instead of {len(header)}", row=number)
         for number, cells in body
         if len(cells) != len(header)
     ]
@@ -337,56 +356,5 @@ def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Dra
             return option.get(str(loc[0]), str(loc[0])) if len(loc) == 1 else f"row {body[int(loc[1])][0]}"
         return f"row {body[int(loc[1])][0]}, column {header.index(loc[2]) + 1} ({loc[2]})"
 
-    return Draft({**beside, "targets": targets}, name_place, tuple(flaws))
-
-
-def csv_rows(data: bytes) -> list[tuple[int, list[Any]]]:
-    """Read a CSV; its separator is the one that splits the header into known columns."""
-    try:
-        text = decoded(data)
-        first = text.split("\n", 1)[0].strip("\r")
-        separator = max(SEPARATORS, key=first.count)
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        rows = [(reader.line_num, [plain_integer(cell) for cell in cells]) for cells in reader]
-    except (UnicodeError, csv.Error) as error:
-        raise InvalidPlan([Flaw("the file", f"is not CSV in UTF-8: {error}")]) from error
-    return [(number, cells) for number, cells in rows if any(cell != "" for cell in cells)]
-
-
-def xlsx_rows(data: bytes) -> list[tuple[int, list[Any]]]:
-    """Read the one sheet of a workbook."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as packed:
-            unpacked_bytes = sum(entry.file_size for entry in packed.infolist())
-            if unpacked_bytes > XLSX_BYTES_MAX:
-                raise InvalidPlan([Flaw("the file", f"has more than {XLSX_BYTES_MAX:,} bytes when unpacked")])
-            for entry in packed.infolist():
-                check_extent(packed.read(entry), entry.filename)
-        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
-        sheets = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names]
-    except (CalamineError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-        # What zipfile raises depends on where the file is spoilt; RuntimeError is its answer to a password.
-        raise InvalidPlan([Flaw("the file", f"is not an XLSX workbook: {error}")]) from error
-    filled = [(name, rows) for name, rows in sheets if any(cell != "" for row in rows for cell in row)]
-    if len(filled) > 1:
-        raise InvalidPlan([Flaw(f"sheet {filled[1][0]!r}", "is a second sheet with content; a plan is one sheet")])
-    rows = [
-        (number, [spreadsheet_integer(cell) for cell in row])
-        for _, rows in filled
-        for number, row in enumerate(rows, 1)
-    ]
-    return [(number, cells) for number, cells in rows if any(cell != "" for cell in cells)]
-
-
-def plain_integer(cell: str) -> int | str:
-    """Return an integer for its plainest spelling only; ``0010``, ``10.0`` and full-width digits stay text."""
-    return int(cell) if PLAIN_INTEGER.fullmatch(cell) else cell
-
-
-def spreadsheet_integer(cell: Any) -> Any:
-    """Return an integer for a whole number that a spreadsheet holds exactly, or for plain digits in a text cell."""
-    if isinstance(cell, str):
-        return plain_integer(cell)
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= XLSX_NUMBER_MAX:
-        return int(cell)
-    return cell
+    numbers = [number for number, _ in body]
+    return Draft({**beside, "targets": targets}, name_place, tuple(flaws), numbers)

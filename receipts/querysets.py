@@ -32,10 +32,25 @@ class ChangeQuerySet(models.QuerySet[Any]):
 class PlanQuerySet(models.QuerySet[Any]):
     """Stored plans. Each ``try_`` repeats in its WHERE what it relies on, and returns whether this caller won."""
 
-    def try_edit(self, pk: int, *, targets: list[dict[str, int]], digest: str) -> bool:
-        """Replace the content of a plan that is not settled; an approval is void with that."""
-        won = self.filter(pk=pk, state__in=[PlanState.DRAFT, PlanState.APPROVED]).update(
-            targets=targets, digest=digest, state=PlanState.DRAFT, approver="", approved_digest="", approved_at=None
+    def is_applied(self, pk: int, *, digest: str = "") -> bool:
+        """Whether a plan is applied, with this content if a digest is given."""
+        found = self.filter(pk=pk, state=PlanState.APPLIED)
+        return (found.filter(digest=digest) if digest else found).exists()
+
+    def try_edit(
+        self, pk: int, *, targets: list[dict[str, int]], digest: str, author: str = "", shown: str = ""
+    ) -> bool:
+        """Replace the content of a plan that is not settled, and is still as shown; an approval is void with that."""
+        found = self.filter(pk=pk, state__in=[PlanState.DRAFT, PlanState.APPROVED])
+        won = (found.filter(digest=shown) if shown else found).update(
+            targets=targets,
+            target_count=len(targets),
+            digest=digest,
+            state=PlanState.DRAFT,
+            approver="",
+            approved_digest="",
+            approved_at=None,
+            **({"author": author} if author else {}),
         )
         return won == 1
 

@@ -61,6 +61,12 @@ class Room(Protocol):
         """Lock the rows in key order, in one statement; return those that are not as approved, in key order."""
         ...
 
+    def standing_rows(
+        self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]
+    ) -> list[Standing]:
+        """Return how these rows stand now, without a lock, in key order, in one statement; leave missing ones out."""
+        ...
+
     def change_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
     ) -> int:

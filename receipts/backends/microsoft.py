@@ -87,6 +87,20 @@ SELECT id, there, revision, qty, state FROM @stale ORDER BY id;
     return [Standing(row[0], bool(row[1]), *row[2:]) for row in rows]
 
 
+def standing_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]) -> list[Standing]:
+    sql = f"""
+SET NOCOUNT ON;
+DECLARE @asked TABLE (id bigint NOT NULL PRIMARY KEY);
+INSERT INTO @asked (id) SELECT r.id FROM OPENJSON(%s) WITH (id bigint '$[0]') AS r;
+SELECT held.{shape.id}, held.{shape.revision}, held.{shape.qty}, held.{shape.state}
+FROM @asked AS a INNER JOIN {shape.table} AS held ON held.{shape.id} = a.id
+WHERE held.{shape.tenant} = %s
+ORDER BY held.{shape.id};
+"""
+    rows = fetch(connection, sql, [json.dumps([[pk] for pk in ids]), tenant])
+    return [Standing(row[0], True, *row[1:]) for row in rows]
+
+
 def change_rows(
     connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
 ) -> int:

@@ -52,6 +52,16 @@ def stale_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targe
         return [Standing(*row) for row in cursor.fetchall()]
 
 
+def standing_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]) -> list[Standing]:
+    sql = f"""
+        SELECT {shape.id}, {shape.revision}, {shape.qty}, {shape.state} FROM {shape.table}
+        WHERE {shape.id} = ANY(%s::bigint[]) AND {shape.tenant} = %s
+        ORDER BY {shape.id}"""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [list(ids), tenant])
+        return [Standing(row[0], True, *row[1:]) for row in cursor.fetchall()]
+
+
 def change_rows(
     connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
 ) -> int:

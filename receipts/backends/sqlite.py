@@ -32,6 +32,16 @@ def stale_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targe
         return [Standing(row[0], bool(row[1]), *row[2:]) for row in cursor.fetchall()]
 
 
+def standing_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]) -> list[Standing]:
+    sql = f"""
+        SELECT {shape.id}, {shape.revision}, {shape.qty}, {shape.state} FROM {shape.table}
+        WHERE {shape.id} IN (SELECT value FROM json_each(%s)) AND {shape.tenant} = %s
+        ORDER BY {shape.id}"""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [json.dumps(ids), tenant])
+        return [Standing(row[0], True, *row[1:]) for row in cursor.fetchall()]
+
+
 def change_rows(
     connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
 ) -> int:

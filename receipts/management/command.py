@@ -5,6 +5,7 @@ import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from tqdm import tqdm
 
 from ..api import Outcome, apply_surely, rehearse_change
 from ..conf import load_settings
-from ..errors import Conflict, Flaw, InvalidPlan, NotWritten, OutcomeUnknown, UnknownKind
-from ..models import Change
+from ..errors import Conflict, Flaw, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, UnknownKind
+from ..models import Change, StoredPlan
 from ..plans import Plan, check_origin, read_plan
 
 EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS = 3, 4, 5
@@ -65,34 +66,14 @@ class ReceiptsCommand(BaseCommand):
         encoding = getattr(self.stdout, "encoding", None) or "utf-8"
         return text.encode(encoding, "backslashreplace").decode(encoding)
 
-    def watched(self, rows: Iterable[Any], *, total: int) -> Iterator[Any]:
-        """Show progress on stderr while rows come, when a person is looking."""
-        yield from tqdm(rows, total=total, file=sys.stderr, disable=None, leave=False)
-
-
-class BatchCommand(ReceiptsCommand):
-    """Reads a plan file, applies it, and says what became of it."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("plan", metavar="PLAN", help="a .json, .csv or .xlsx file, or - for JSON on stdin")
-        parser.add_argument("--change-id", help="with a CSV or XLSX: the change_id")
-        parser.add_argument("--tenant", help="with a CSV or XLSX: the tenant")
-        parser.add_argument("--actor", default="", help="who does it; kept in the receipt")
-        parser.add_argument("--reason", default="", help="why; kept in the receipt")
-        parser.add_argument("--dry-run", action="store_true", help="do everything, then undo it")
-
-    def run(self, kind: str, options: dict[str, Any]) -> None:
-        """Apply the plan as a change of this kind."""
+    @contextmanager
+    def refusals(self, options: dict[str, Any]) -> Iterator[None]:
+        """Print what the engine refuses, and end with its exit code."""
         try:
-            plan = self.read(options)
-            if options["dry_run"]:
-                return self.rehearse(kind, plan, options)
-            outcome = self.apply(kind, plan, options)
+            yield
         except InvalidPlan as error:
-            flaws = [vars(flaw) for flaw in error.flaws]
             text = "\n".join(f"{flaw.where}: {flaw.problem}" for flaw in error.flaws)
-            self.answer(options, {"invalid": flaws}, text)
+            self.answer(options, {"invalid": [flaw.as_json() for flaw in error.flaws]}, text)
             raise CommandError("The plan is invalid; nothing was written.", returncode=EXIT_INVALID) from error
         except Conflict as error:
             problems = [vars(problem) for problem in error.problems]
@@ -101,14 +82,44 @@ class BatchCommand(ReceiptsCommand):
             )
             self.answer(options, {"conflict": error.conflict, "problems": problems}, text or str(error))
             raise CommandError(f"Conflict: {error}. Nothing was written.", returncode=EXIT_CONFLICT) from error
-        except (UnknownKind, NotWritten) as error:
+        except (UnknownKind, NotWritten, NotApproved) as error:
             raise CommandError(str(error)) from error
-        content = {
-            "change_id": plan.change_id,
-            "applied": outcome is not Outcome.ALREADY,
-            "targets": len(plan.targets),
-        }
-        self.answer(options, content, f"{plan.change_id}: {outcome}, {len(plan.targets)} targets")
+        except StoredPlan.DoesNotExist as error:
+            raise CommandError("There is no such plan.") from error
+
+    def answer_outcome(
+        self, options: dict[str, Any], change_id: str, outcome: Outcome, *, targets: int, **more: Any
+    ) -> None:
+        """Say whether a change was applied now or before."""
+        content = more | {"change_id": change_id, "applied": outcome is not Outcome.ALREADY, "targets": targets}
+        self.answer(options, content, f"{change_id}: {outcome}, {targets} targets")
+
+    @contextmanager
+    def settling(self, options: dict[str, Any], change_id: str) -> Iterator[None]:
+        """Name the one command that settles an unknown outcome."""
+        try:
+            yield
+        except OutcomeUnknown as error:
+            settle = f"manage.py inspect_change --database {self.alias(options)} -- {shlex.quote(change_id)}"
+            content = {"change_id": change_id, "unknown": str(error), "settle": settle}
+            self.answer(options, content, f"{change_id}: unknown")
+            raise CommandError(
+                f"Unknown: {error}. When the database is back, settle it with: {settle}", returncode=EXIT_UNKNOWN
+            ) from error
+
+    def watched(self, rows: Iterable[Any], *, total: int) -> Iterator[Any]:
+        """Show progress on stderr while rows come, when a person is looking."""
+        yield from tqdm(rows, total=total, file=sys.stderr, disable=None, leave=False)
+
+
+class PlanCommand(ReceiptsCommand):
+    """Reads a plan file."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("plan", metavar="PLAN", help="a .json, .csv or .xlsx file, or - for JSON on stdin")
+        parser.add_argument("--change-id", help="with a CSV or XLSX: the change_id")
+        parser.add_argument("--tenant", help="with a CSV or XLSX: the tenant")
 
     def read(self, options: dict[str, Any]) -> Plan:
         """Read the plan from its file or from stdin."""
@@ -125,9 +136,28 @@ class BatchCommand(ReceiptsCommand):
             targets_max=load_settings().max_targets,
         )
 
+
+class BatchCommand(PlanCommand):
+    """Reads a plan file, applies it, and says what became of it."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--actor", default="", help="who does it; kept in the receipt")
+        parser.add_argument("--reason", default="", help="why; kept in the receipt")
+        parser.add_argument("--dry-run", action="store_true", help="do everything, then undo it")
+
+    def run(self, kind: str, options: dict[str, Any]) -> None:
+        """Apply the plan as a change of this kind."""
+        with self.refusals(options):
+            plan = self.read(options)
+            if options["dry_run"]:
+                return self.rehearse(kind, plan, options)
+            outcome = self.apply(kind, plan, options)
+            self.answer_outcome(options, plan.change_id, outcome, targets=len(plan.targets))
+
     def apply(self, kind: str, plan: Plan, options: dict[str, Any]) -> Outcome:
         """Apply it, or name the one command that settles what became of it."""
-        try:
+        with self.settling(options, plan.change_id):
             return apply_surely(
                 kind=kind,
                 change_id=plan.change_id,
@@ -137,13 +167,7 @@ class BatchCommand(ReceiptsCommand):
                 reason=options["reason"],
                 using=self.alias(options),
             )
-        except OutcomeUnknown as error:
-            settle = f"manage.py inspect_change --database {self.alias(options)} -- {shlex.quote(plan.change_id)}"
-            content = {"change_id": plan.change_id, "unknown": str(error), "settle": settle}
-            self.answer(options, content, f"{plan.change_id}: unknown")
-            raise CommandError(
-                f"Unknown: {error}. When the database is back, settle it with: {settle}", returncode=EXIT_UNKNOWN
-            ) from error
+        raise AssertionError  # for mypy: `settling` raises again
 
     def rehearse(self, kind: str, plan: Plan, options: dict[str, Any]) -> None:
         """Say what would happen."""

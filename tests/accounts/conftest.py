@@ -2,4 +2,6 @@
 
 from django.conf import settings
 
+from tests.browser.conftest import browser, open_page  # noqa: F401
+
 collect_ignore_glob = [] if settings.ACCOUNTS else ["test_*.py"]

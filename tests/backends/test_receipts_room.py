@@ -54,6 +54,24 @@ def test_stale_rows_are_told_in_key_order_with_what_they_are_now(room, shape):
     ]
 
 
+def test_standing_rows_are_told_in_key_order_without_those_of_others(room, shape):
+    one, two, empty, other = (
+        make_line(),
+        make_line(revision=9, state="accepted"),
+        make_line(qty=None),
+        make_line(tenant="b"),
+    )
+
+    found = room.standing_rows(connection, shape, "acme", [10**12, empty.pk, other.pk, two.pk, one.pk])
+
+    assert found == [
+        Standing(one.pk, True, 4, 10, "pending"),
+        Standing(two.pk, True, 9, 10, "accepted"),
+        Standing(empty.pk, True, 4, None, "pending"),
+    ]
+    assert room.standing_rows(connection, shape, "acme", []) == []
+
+
 def test_rows_are_changed_as_far_as_they_are_as_approved(room, shape):
     """The UPDATE compares for itself, even when nobody has locked or looked before."""
     good, wrong, done, other = make_line(), make_line(qty=1), make_line(state="accepted"), make_line(tenant="b")

@@ -114,6 +114,7 @@ def notify_texts() -> Iterator[tuple[str, str]]:
 def receipts_texts() -> Iterator[tuple[str, str]]:
     room = receipts_room
     yield "stale_rows", recorded(lambda c: room.stale_rows(c, SHAPE, "acme", TARGETS))
+    yield "standing_rows", recorded(lambda c: room.standing_rows(c, SHAPE, "acme", [target.id for target in TARGETS]))
     yield "change_rows", recorded(lambda c: room.change_rows(c, SHAPE, "acme", TARGETS, "CHG-1"), [(2,)])
     yield "change_row", recorded(lambda c: room.change_row(c, SHAPE, "acme", TARGETS[0]))
     yield "guard", "\n-- and then\n".join(room.guard(None))

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 SIZE = {"width": 1100, "height": 760}
@@ -37,12 +38,14 @@ def take() -> None:
     from notify.models import MailQueue, RunLog
     from tests.browser.chromium import chromium, find_chromium
     from tests.browser.story import OPERATE, PASSWORD, fill, make_user
+    from tests.receipts.plan_people import SEE, address
 
     if find_chromium() is None:
         raise SystemExit("no chromium on this machine: apt-get install chromium")
     call_command("migrate", verbosity=0)
     fill(passes=1000)
-    make_user("olga", *OPERATE)
+    make_user("olga", *OPERATE, *SEE, "receipts.approve_plan", "desk.see_all_tenants")
+    plan = late_plan()
     server = LiveServerThread("localhost", StaticFilesHandler)
     server.daemon = True
     server.start()
@@ -56,6 +59,7 @@ def take() -> None:
         ("pass", f"/admin/notify/runlog/{failed.pk}/change/", "light"),
         ("skipped", "/admin/notify/runlog/skipped/", "light"),
         ("mails", "/admin/notify/mailqueue/?state=blocked", "light"),
+        ("plan", address(plan), "light"),
         ("mail", f"/admin/notify/mailqueue/{blocked.pk}/change/", "light"),
     ]
     OUT.mkdir(parents=True, exist_ok=True)
@@ -73,6 +77,20 @@ def take() -> None:
             page.screenshot(path=OUT / f"{name}.png")
             context.close()
     server.terminate()
+
+
+def late_plan() -> Any:
+    """Make a plan some of whose rows have changed since it was written."""
+    from portal.models import OrderLine
+    from tests.factories import make_line
+    from tests.receipts.plan_people import stored
+
+    lines = [make_line(item="Hex bolt M8 x 40") for _ in range(8)]
+    plan = stored(*lines, change_id="CHG-2026-0042", reason="The supplier is sold out until March.")
+    OrderLine.objects.filter(pk=lines[2].pk).update(qty=7, revision=6)
+    OrderLine.objects.filter(pk=lines[5].pk).update(state="accepted", revision=5)
+    lines[7].delete()
+    return plan
 
 
 if __name__ == "__main__":

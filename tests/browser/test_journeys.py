@@ -84,6 +84,22 @@ def test_the_admins_own_pages_keep_the_policy(open_page: Open) -> None:
         page.wait_for_load_state("networkidle")
 
 
+def test_who_tried_too_often_and_who_may_not_get_pages_like_all_others(open_page: Open) -> None:
+    make_user("olga")
+    page = open_page(None, "/admin/login/")
+    for _ in range(5):
+        page.fill("#id_username", "olga")
+        page.fill("#id_password", "a wrong one")
+        page.click("input[type=submit]")
+    expect(page.locator("h1").first).to_have_text("Sign-in is locked")
+    problems = axe_findings(page)
+
+    page = open_page(make_user("nobody"), "/admin/notify/runlog/")
+    expect(page.locator("h1").first).to_have_text("Not allowed")
+
+    assert problems + axe_findings(page) == []
+
+
 def test_an_inline_style_would_fail_a_test(open_page: Any) -> None:
     """The positive control: the policy is at work, and its violations are seen."""
     page = open_page(None, "/admin/login/")

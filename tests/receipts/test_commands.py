@@ -267,3 +267,44 @@ def test_an_answer_about_a_committed_change_fits_any_terminal():
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["change_id"] == "ŻÓŁW-1"
+
+
+def test_a_plan_goes_its_way_by_commands(plan):
+    line = make_line()
+    code, stored = run("plan_store", plan(line), "--kind", "cancel", "--author", "ann", "--reason", "sold out")
+    pk, digest = str(stored["plan"]), stored["digest"]
+    assert (code, stored["change_id"], stored["targets"]) == (0, "CHG-1", 1)
+    assert run("plan_apply", pk)[0] == 1
+    assert run("plan_approve", pk, "--approver", "ann", "--digest", digest)[0] == 1
+    assert run("plan_approve", pk, "--approver", "bob", "--digest", "0" * 64)[0] == 1
+    assert run("plan_approve", pk, "--approver", "bob", "--digest", digest) == (
+        0,
+        {"plan": stored["plan"], "approved": True},
+    )
+
+    listed = run("plan_list", "--state", "approved", "--tenant", "acme")[1]["plans"]
+    applied = {"plan": stored["plan"], "change_id": "CHG-1", "targets": 1}
+    assert [(one["plan"], one["state"], one["approver"], one["target_count"]) for one in listed] == [
+        (stored["plan"], "approved", "bob", 1)
+    ]
+    assert run("plan_apply", pk, "--digest", "0" * 64)[0] == 1
+    assert run("plan_apply", pk, "--digest", digest) == (0, applied | {"applied": True})
+    assert run("plan_apply", pk) == (0, applied | {"applied": False})
+    assert states(line) == [("cancelled", 5)]
+    assert run("plan_list", "--change-id", "CHG-9", as_json=False) == (0, "There is no such plan.\n")
+
+
+def test_a_stored_plan_that_came_too_late_exits_3_and_an_invalid_one_4(plan):
+    line = make_line()
+    _, stored = run("plan_store", plan(line), "--kind", "cancel", "--author", "ann")
+    run("plan_approve", str(stored["plan"]), "--approver", "bob", "--digest", stored["digest"])
+    OrderLine.objects.filter(pk=line.pk).update(qty=7)
+
+    code, refused = run("plan_apply", str(stored["plan"]))
+
+    assert (code, refused["conflict"], refused["problems"][0]["problem"]) == (3, "stale", "qty_differs")
+    assert run("plan_list", "--state", "refused")[1]["plans"][0]["plan"] == stored["plan"]
+    code, invalid = run("plan_store", plan(line, tenant=""), "--kind", "cancel", "--author", "ann")
+    assert (code, invalid) == (4, {"invalid": [{"where": "tenant", "problem": "is empty"}]})
+    assert run("plan_apply", "999999")[0] == 1
+    assert run("plan_store", plan(line), "--kind", "nothing", "--author", "ann")[0] == 1

@@ -30,6 +30,15 @@ BEGIN
 END;
 SELECT id, there, revision, qty, state FROM @stale ORDER BY id;
 
+-- standing_rows
+SET NOCOUNT ON;
+DECLARE @asked TABLE (id bigint NOT NULL PRIMARY KEY);
+INSERT INTO @asked (id) SELECT r.id FROM OPENJSON(%s) WITH (id bigint '$[0]') AS r;
+SELECT held.[id], held.[revision], held.[qty], held.[state]
+FROM @asked AS a INNER JOIN [portal_orderline] AS held ON held.[id] = a.id
+WHERE held.[tenant] = %s
+ORDER BY held.[id];
+
 -- change_rows
 SET NOCOUNT ON;
 DECLARE @approved TABLE (

@@ -1,0 +1,89 @@
+"""The order lines, and the draft of a plan from those that somebody selects: what a host project writes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db import router
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from desk.admins import WindowAdmin
+from desk.filters import Choice, Filter, equals
+from desk.parts import NONE, Badge, Cell, Detail, Fact, Row, Section, Text
+from receipts.models import StoredPlan
+from receipts.pages.drafting import plan_act
+
+from .models import LineState, OrderLine
+
+STATES: dict[str, Badge] = {
+    LineState.PENDING: Badge(gettext_lazy("pending"), "…", "busy"),
+    LineState.ACCEPTED: Badge(gettext_lazy("accepted"), "✓", "good"),
+    LineState.REJECTED: Badge(gettext_lazy("rejected"), "✗", "bad"),
+    LineState.CANCELLED: Badge(gettext_lazy("cancelled"), "■", "idle"),
+}
+
+
+def states() -> Iterable[tuple[str, Text]]:
+    """Return the states as choices."""
+    return [(name, badge.word) for name, badge in STATES.items()]
+
+
+@admin.register(OrderLine)
+class OrderLineAdmin(WindowAdmin):
+    """What is ordered, and how far each line has come."""
+
+    intro = gettext_lazy(
+        "The newest stands first. Select pending lines, or filter for them, to plan their cancellation."
+    )
+    head = (
+        gettext_lazy("line"),
+        gettext_lazy("order"),
+        gettext_lazy("tenant"),
+        gettext_lazy("item"),
+        gettext_lazy("quantity"),
+        gettext_lazy("revision"),
+        gettext_lazy("state"),
+    )
+    #: Leads from a line to its tenant.
+    tenant_lookup = "tenant"
+    numbers = frozenset({4, 5})
+    filters = (
+        Filter("tenant", gettext_lazy("Tenant"), equals("tenant")),
+        Filter("order", gettext_lazy("Order"), equals("order__number")),
+        Choice("state", gettext_lazy("State"), equals("state"), choices=states),
+    )
+    acts = (
+        plan_act(kind="cancel", label=gettext_lazy("Plan their cancellation")),
+        plan_act(kind="accept", label=gettext_lazy("Plan their acceptance")),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the lines of the user's tenants, from the database in which changes are applied to them."""
+        return super().get_queryset(request).using(router.db_for_read(StoredPlan)).select_related("order")
+
+    def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
+        """Return one line per order line."""
+        return [Row(cells=self.cells(line), key=str(line.pk), name=str(line)) for line in found]
+
+    def cells(self, line: OrderLine) -> list[Cell]:
+        """Return a line's cells."""
+        return [
+            Cell(text=line.pk, url=self.url("change", line.pk)),
+            Cell(text=line.order.number, url=self.url("changelist", order=line.order.number)),
+            Cell(text=line.tenant),
+            Cell(text=line.item),
+            Cell(text=NONE if line.qty is None else line.qty, is_number=True),
+            Cell(text=line.revision, is_number=True),
+            Cell(badge=STATES[line.state]),
+        ]
+
+    def detail(self, request: HttpRequest, row: Any) -> Detail:
+        """Return a line in full."""
+        facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head, self.cells(row), strict=True)]
+        sections = [Section(facts=facts)]
+        if row.reason:
+            sections.append(Section(title=_("Reason"), text=row.reason))
+        return Detail(title=_("Line %d") % row.pk, badge=STATES[row.state], sections=sections)

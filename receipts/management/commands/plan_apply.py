@@ -1,0 +1,30 @@
+"""``manage.py plan_apply``."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from ...api import apply_plan_surely, get_plan
+from ...management.command import ReceiptsCommand
+
+
+class Command(ReceiptsCommand):
+    """Apply an approved plan: every row of it or none."""
+
+    help = (
+        "Apply an approved plan: every row of it or none. Exit: 0 applied now or before, 1 not approved, 3 conflict, "
+        "75 unknown."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "plan", type=int, metavar="PLAN", help="the number that plan_store or plan_list has printed"
+        )
+        parser.add_argument("--digest", default="", help="apply only this content")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with self.refusals(options):
+            plan = get_plan(pk=options["plan"], using=self.alias(options))
+            with self.settling(options, plan.change_id):
+                outcome = apply_plan_surely(pk=plan.pk, digest=options["digest"], using=self.alias(options))
+            self.answer_outcome(options, plan.change_id, outcome, targets=len(plan.targets), plan=plan.pk)

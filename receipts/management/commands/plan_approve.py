@@ -1,0 +1,27 @@
+"""``manage.py plan_approve``."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from ...api import approve_plan
+from ...management.command import ReceiptsCommand
+
+
+class Command(ReceiptsCommand):
+    """Approve exactly the content of a stored plan that somebody has looked at."""
+
+    help = "Approve the content of a stored plan by its digest. Exit: 0, or 1 when it is no such draft any more."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "plan", type=int, metavar="PLAN", help="the number that plan_store or plan_list has printed"
+        )
+        parser.add_argument("--approver", required=True, help="who approves it; not its author")
+        parser.add_argument("--digest", required=True, help="of the content that the approver has looked at")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        pk, digest = options["plan"], options["digest"]
+        with self.refusals(options):
+            approve_plan(pk=pk, approver=options["approver"], digest=digest, using=self.alias(options))
+        self.answer(options, {"plan": pk, "approved": True}, f"plan {pk}: approved")

@@ -1,0 +1,31 @@
+"""``manage.py plan_list``."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from ...api import list_plans
+from ...management.command import ReceiptsCommand
+from ...querysets import PlanState
+
+
+class Command(ReceiptsCommand):
+    """List stored plans, the newest first."""
+
+    help = "List stored plans, the newest first."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--state", choices=PlanState.values, help="only those in this state")
+        parser.add_argument("--kind", help="only those of this kind")
+        parser.add_argument("--tenant", help="only those of this tenant")
+        parser.add_argument("--change-id", help="only those of this change_id")
+        parser.add_argument("--limit", type=int, default=50, help="at most this many (default: %(default)s)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        wanted = {name: options[name] for name in ("state", "kind", "tenant", "change_id") if options[name]}
+        found = list_plans(limit=max(0, options["limit"]), using=self.alias(options), **wanted)
+        lines = [
+            "{plan}: {change_id}, {kind}, tenant {tenant}, {state}, by {author}, digest {digest}".format(**one)
+            for one in found
+        ]
+        self.answer(options, {"plans": found}, "\n".join(lines) or "There is no such plan.")

@@ -1,0 +1,113 @@
+"""A plan against the rows of now: what would fail today, and why. Reads only, without a lock."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from django.db import connections, router
+from django.utils import timezone
+
+from .apply import first_problem
+from .backends import get_room
+from .backends.base import Standing
+from .canonical import Target
+from .errors import Problem
+from .kinds import ChangeKind, get_kind
+from .models import Change
+from .plans import QTY_MAX, REVISION_MAX
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One target beside its row; ``problem`` is empty when the row is as approved."""
+
+    target: Target
+    standing: Standing
+    problem: str = ""
+
+    def as_problem(self) -> Problem:
+        """Return it as a refused attempt would name it."""
+        row, target = self.standing, self.target
+        return Problem(
+            id=target.id,
+            problem=self.problem,
+            approved={"revision": target.revision, "qty": target.qty},
+            current={"revision": row.revision, "qty": row.qty, "state": row.state} if row.found else None,
+        )
+
+
+@dataclass(frozen=True)
+class Preview:
+    """All targets of a plan beside their rows, as of one moment."""
+
+    as_of: datetime
+    rows: tuple[Compared, ...]
+
+    @cached_property
+    def failing(self) -> tuple[Compared, ...]:
+        """The targets for which it would be refused."""
+        return tuple(row for row in self.rows if row.problem)
+
+
+@dataclass(frozen=True)
+class Renewed:
+    """Rows as targets with the values of now, and those that cannot be targets, with the reason."""
+
+    targets: tuple[Target, ...]
+    left_out: tuple[tuple[int, str], ...]
+
+
+def preview_change(*, kind: str, tenant: str, targets: Sequence[Target], using: str | None = None) -> Preview:
+    """
+    Compare a plan's targets with the rows of now; it waits for nobody, and nobody for it.
+
+    It says what would happen at that moment. The decision is taken by `apply_change`, which looks again.
+
+    Transaction: one statement. Raises: UnknownKind.
+    """
+    declared, as_of = get_kind(kind), timezone.now()
+    found = standings(declared, tenant, [target.id for target in targets], using=using)
+    rows = [(target, found.get(target.id, Standing(target.id, False, None, None, None))) for target in sorted(targets)]
+    compared = [Compared(target, row, problem_of(declared, target, row)) for target, row in rows]
+    return Preview(as_of, tuple(compared))
+
+
+def renew_targets(*, kind: str, tenant: str, ids: Iterable[int], using: str | None = None) -> Renewed:
+    """
+    Read rows as targets: their revision and qty of now.
+
+    Left out is what could not be changed today: a row that this tenant has not, that is not in the required state, or
+    whose revision or qty no plan can have.
+
+    Transaction: one statement. Raises: UnknownKind.
+    """
+    declared, asked = get_kind(kind), sorted(set(ids))
+    found = standings(declared, tenant, asked, using=using)
+    targets, left_out = [], []
+    for pk in asked:
+        row = found.get(pk)
+        if row is None:
+            left_out.append((pk, "missing"))
+        elif row.state != declared.required_state:
+            left_out.append((pk, declared.stale_problem))
+        elif row.revision is None or not 0 <= row.revision <= REVISION_MAX:
+            left_out.append((pk, "revision_impossible"))
+        elif row.qty is None or not 0 <= row.qty <= QTY_MAX:
+            left_out.append((pk, "qty_impossible"))
+        else:
+            targets.append(Target(pk, row.revision, row.qty))
+    return Renewed(tuple(targets), tuple(left_out))
+
+
+def standings(kind: ChangeKind, tenant: str, ids: Sequence[int], *, using: str | None) -> dict[int, Standing]:
+    """Read how rows stand now, by id."""
+    connection = connections[using or router.db_for_write(Change)]
+    rows = get_room(connection).standing_rows(connection, kind.shape(connection), tenant, ids)
+    return {row.id: row for row in rows}
+
+
+def problem_of(kind: ChangeKind, target: Target, row: Standing) -> str:
+    """Name what is wrong with a row, nothing when it is as approved."""
+    is_as_approved = (row.revision, row.qty, row.state) == (target.revision, target.qty, kind.required_state)
+    return "" if row.found and is_as_approved else first_problem(kind, target, row)
