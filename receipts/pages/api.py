@@ -45,6 +45,9 @@ class Paged(Resource):
         return found if isinstance(found, WindowAdmin) else plain(self.model, admin.site)
 
 
+# The page may leave out what the list here has, and each row would then fetch it by itself: so ``defer(None)`` first.
+
+
 class Receipts(Paged):
     """Receipts as committed."""
 
@@ -59,7 +62,7 @@ class Receipts(Paged):
 
     def listed(self, request: HttpRequest, asked: Any) -> QuerySet[Any]:
         """Return the page's rows without their targets, which may be ten thousand each."""
-        return super().listed(request, asked).defer("targets")
+        return super().listed(request, asked).defer(None).defer("targets")
 
     def one(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return a receipt as committed; two queries."""
@@ -80,7 +83,7 @@ class Reconciliations(Paged):
 
     def listed(self, request: HttpRequest, asked: Any) -> QuerySet[Any]:
         """Return the page's rows; the list has no items."""
-        return super().listed(request, asked).defer("items")
+        return super().listed(request, asked).defer(None).defer("items")
 
 
 class Plans(Paged):
@@ -98,7 +101,7 @@ class Plans(Paged):
 
     def listed(self, request: HttpRequest, asked: Any) -> QuerySet[Any]:
         """Return the page's rows; the list has neither targets nor problems."""
-        return super().listed(request, asked).defer("targets", "problems")
+        return super().listed(request, asked).defer(None).defer("targets", "problems")
 
 
 for source in (Receipts(), Reconciliations(), Plans()):
