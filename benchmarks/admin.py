@@ -2,9 +2,11 @@
 How fast the admin answers with ten million run-log rows and control rows against ten thousand.
 
 The long table is the short one with more history: the same passes an hour, so that the last day looks the same.
+Receipts are measured with one million; ``KWIT_BENCH_RECEIPTS`` names another number.
 """
 
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -13,6 +15,8 @@ from functools import partial
 from benchmarks.harness import Figure
 
 FEW, MANY = 10_000, 10_000_000
+#: Receipts, each with one target and every other one with a verdict, of which one in a hundred differs.
+MANY_RECEIPTS = int(os.environ.get("KWIT_BENCH_RECEIPTS", "1000000"))
 BAR = "<= 1.5"
 #: The fastest of so many requests counts: what else the machine does only adds.
 REPEATS = 20
@@ -32,6 +36,29 @@ CONTROL = """
     INSERT INTO notify_control (kind, key, key2, language, recipients)
     SELECT {kind}, n, 0, 'en', 'someone@example.org' FROM {numbers}
 """
+#: change_id, kind and tenant of row n; one tenant has a tenth of all.
+NAMED = (
+    "'CHG-' || {padded}, CASE n % 3 WHEN 0 THEN 'accept' ELSE 'cancel' END,"
+    " CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END"
+)
+RECEIPTS = """
+    INSERT INTO receipts_changes (change_id, kind, tenant, created_at, targets, digest)
+    SELECT {named}, {at}, '[{{"id":1,"qty":10,"revision":4}}]', '' FROM {numbers}
+"""
+AUDIT = """
+    INSERT INTO receipts_audit
+           (change_id, target_id, revision_before, revision_after, qty, state_before, state_after)
+    SELECT 'CHG-' || {padded}, 1, 4, 5, 10, 'pending', 'cancelled' FROM {numbers}
+"""
+RECONCILIATIONS = """
+    INSERT INTO receipts_reconciliation (id, change_id, tenant, taken_at, "match", changed, missing, items)
+    SELECT n + 1, 'CHG-' || {padded}, CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END, {at}, 1, 0,
+           CASE WHEN n % 100 < 2 THEN 1 ELSE 0 END, '[]' FROM {numbers} WHERE n % 2 = 1
+"""
+VERDICTS = """
+    INSERT INTO receipts_verdict (change_id, kind, tenant, created_at, reconciliation_id, found)
+    SELECT {named}, {at}, n + 1, CASE WHEN n % 100 < 2 THEN 'differs' ELSE 'match' END FROM {numbers} WHERE n % 2 = 1
+"""
 STEP = (
     "CASE n % 5 WHEN 0 THEN 'pass' WHEN 1 THEN 'order' WHEN 2 THEN 'rejected' WHEN 3 THEN 'advice' ELSE 'comment' END"
 )
@@ -40,6 +67,7 @@ SQLITE = {
     "uuid": "printf('%032x', n / 5)",
     "at": "strftime('%Y-%m-%d %H:%M:%f', {now}, '-' || (n / 5) || ' minutes')",
     "is_full": "n % 7200 < 5",
+    "padded": "printf('%08d', n)",
     "numbers": (
         "(WITH RECURSIVE c(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c WHERE n < {last}) SELECT n FROM c)"
     ),
@@ -48,40 +76,63 @@ POSTGRESQL = {
     "uuid": "lpad(to_hex(n / 5), 32, '0')::uuid",
     "at": "{now}::timestamptz - (n / 5) * interval '1 minute'",
     "is_full": "n % 7200 < 5",
+    "padded": "lpad(n::text, 8, '0')",
     "numbers": "generate_series({first}, {last}) n",
 }
 
 
 def run(vendor: str, scale: float) -> Iterable[Figure]:
     """Measure every page with few rows, add the rest, measure again."""
-    pages = [*addresses(), ("run history, a page in the middle", middle_page)]
+    log = [*addresses(LOG_PAGES), ("run history, a page in the middle", middle_page)]
+    yield from compared(vendor, log, (LOG, CONTROL), round(MANY * scale))
+    receipts = (RECEIPTS, AUDIT, RECONCILIATIONS, VERDICTS)
+    yield from compared(vendor, addresses(RECEIPT_PAGES), receipts, round(MANY_RECEIPTS * scale))
+
+
+def compared(
+    vendor: str, pages: list[tuple[str, Callable[[], str]]], statements: tuple[str, ...], many: int
+) -> Iterable[Figure]:
+    """Measure these pages with few rows and with many."""
     now = datetime.now(UTC)
-    grow(vendor, 0, FEW - 1, now)
+    grow(vendor, statements, 0, FEW - 1, now)
     few = measure(pages)
-    many = round(MANY * scale)
-    grow(vendor, FEW, many - 1, now)
+    grow(vendor, statements, FEW, many - 1, now)
     for (name, _), before, after in zip(pages, few, measure(pages), strict=True):
         yield Figure(
             f"{name}, {many:,} rows", after * 1000, "ms", reference=f"{FEW:,} rows", ratio=after / before, bar=BAR
         )
 
 
-def addresses() -> list[tuple[str, Callable[[], str]]]:
+LOG_PAGES = {
+    "dashboard": "/admin/",
+    "run history, first page": "/admin/notify/runlog/",
+    "run history, errors": "/admin/notify/runlog/?outcome=error",
+    "run history, died": "/admin/notify/runlog/?outcome=died",
+    "run history, only with work": "/admin/notify/runlog/?work=1",
+    "run history, one step": "/admin/notify/runlog/?step=comment",
+    "skipped runs": "/admin/notify/runlog/skipped/",
+    "control table, first page": "/admin/notify/control/",
+    "control table, one kind": "/admin/notify/control/?kind=comment",
+    "control table, kind and key": "/admin/notify/control/?kind=comment&key=4003",
+    "control table, key alone": "/admin/notify/control/?key=4003",
+    "mail queue, blocked": "/admin/notify/mailqueue/?state=blocked",
+}
+RECEIPT_PAGES = {
+    "dashboard with receipts": "/admin/",
+    "receipts, first page": "/admin/receipts/change/",
+    "receipts, change_id": "/admin/receipts/change/?change_id=CHG-00000777",
+    "receipts, one tenant": "/admin/receipts/change/?tenant=small",
+    "receipts, tenant and kind": "/admin/receipts/change/?tenant=small&kind=accept",
+    "receipts, one kind": "/admin/receipts/change/?kind=cancel",
+    "receipts, those that differ": "/admin/receipts/change/?differs=1",
+    "receipts, those of one tenant that differ": "/admin/receipts/change/?differs=1&tenant=big",
+    "receipt": "/admin/receipts/change/CHG-00000777/change/",
+    "reconciliations, first page": "/admin/receipts/reconciliation/",
+}
+
+
+def addresses(fixed: dict[str, str]) -> list[tuple[str, Callable[[], str]]]:
     """Return what is asked for."""
-    fixed = {
-        "dashboard": "/admin/",
-        "run history, first page": "/admin/notify/runlog/",
-        "run history, errors": "/admin/notify/runlog/?outcome=error",
-        "run history, died": "/admin/notify/runlog/?outcome=died",
-        "run history, only with work": "/admin/notify/runlog/?work=1",
-        "run history, one step": "/admin/notify/runlog/?step=comment",
-        "skipped runs": "/admin/notify/runlog/skipped/",
-        "control table, first page": "/admin/notify/control/",
-        "control table, one kind": "/admin/notify/control/?kind=comment",
-        "control table, kind and key": "/admin/notify/control/?kind=comment&key=4003",
-        "control table, key alone": "/admin/notify/control/?key=4003",
-        "mail queue, blocked": "/admin/notify/mailqueue/?state=blocked",
-    }
     return [(name, partial(str, address)) for name, address in fixed.items()]
 
 
@@ -125,7 +176,7 @@ def fastest(call: Callable[[], object]) -> float:
     return min(times)
 
 
-def grow(vendor: str, first: int, last: int, now: datetime) -> None:
+def grow(vendor: str, statements: tuple[str, ...], first: int, last: int, now: datetime) -> None:
     """Add history: row n is older than row n - 1; what a table's statistics need is done as a site's would."""
     from django.db import connection
 
@@ -134,7 +185,8 @@ def grow(vendor: str, first: int, last: int, now: datetime) -> None:
     shape = SQLITE if vendor == "sqlite" else POSTGRESQL
     filled = {name: text.format(now=f"'{begin}'", first=first, last=last) for name, text in shape.items()}
     with connection.cursor() as cursor:
-        for statement in (LOG, CONTROL):
-            cursor.execute(statement.format(**filled, step=STEP, kind=KIND).replace("%", "%%"), [])
+        filled |= {"step": STEP, "kind": KIND, "named": NAMED.format(**filled)}
+        for statement in statements:
+            cursor.execute(statement.format(**filled).replace("%", "%%"), [])
         if vendor == "postgresql":
             cursor.execute("ANALYZE")

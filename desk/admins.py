@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import router, transaction
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
@@ -93,6 +93,14 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
         """Return the rows of the list before its filters."""
         return self.get_queryset(request)
+
+    def key_of(self, pk: Any) -> str:
+        """Return what stands for a key in an address; ``key_from`` reads it back."""
+        return quote(pk)
+
+    def key_from(self, text: str) -> str:
+        """Return the key that an address names."""
+        return unquote(text)
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return the lines of a page; a fixed number of queries."""
@@ -189,7 +197,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Show a row's own page."""
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        row = self.found(request, unquote(object_id))
+        row = self.found(request, self.key_from(object_id))
         offered = self.eligible_acts(self.acts_for(request), row)
         page = self.detail(request, row)
         return TemplateResponse(
@@ -202,13 +210,15 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show Django's own history of a row; of one that is not there, or another tenant's, nothing."""
-        self.found(request, unquote(object_id))
+        self.found(request, self.key_from(object_id))
         return super().history_view(request, object_id, extra_context)
 
     def found(self, request: HttpRequest, pk: str) -> Any:
         """Return a row the user may see. Raises: Http404, PermissionDenied."""
         try:
-            row = self.get_queryset(request).filter(pk=self.opts.pk.to_python(pk)).first()
+            # PostgreSQL takes no NUL in a text, so that no row can have one.
+            rows = self.get_queryset(request).filter(pk=self.opts.pk.to_python(pk))
+            row = rows.first() if "\x00" not in pk else None
         except (ValidationError, ValueError, OverflowError):
             row = None
         if not self.has_view_permission(request, row):

@@ -108,10 +108,11 @@ def cursor(row: Model, order: Sequence[str]) -> str:
 
 def parsed(model: type[Model], names: Sequence[str], text: str) -> list[Any]:
     """Return the values of a cursor. Raises: BadRequest."""
-    parts = text.split(SEPARATOR)
+    # The last value may be a text with a separator in it.
+    parts = text.split(SEPARATOR, len(names) - 1)
     try:
-        if len(parts) != len(names):
-            raise ValueError(f"{len(names)} values are needed")
+        if len(parts) != len(names) or "\x00" in text:
+            raise ValueError(f"{len(names)} values are needed, without NUL")
         values = [model._meta.get_field(name).to_python(part) for name, part in zip(names, parts, strict=True)]  # type: ignore[union-attr]
         for value in values:
             if isinstance(value, datetime):

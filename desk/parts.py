@@ -20,6 +20,14 @@ BAR = (
 
 
 @dataclass(frozen=True)
+class Link:
+    """A way to another page."""
+
+    text: Text
+    url: str
+
+
+@dataclass(frozen=True)
 class Badge:
     """A state as word, icon and tone (good, warn, bad, idle, busy): never by colour alone."""
 
@@ -48,6 +56,8 @@ class Cell:
     url: str = ""
     is_number: bool = False
     is_code: bool = False
+    #: It differs from what stands beside it: a mark and a sign, not colour alone.
+    is_marked: bool = False
     #: 0 to 100: the length of a bar beside the number.
     bar: float | None = None
 
@@ -62,6 +72,8 @@ class Cell:
         inner += f"<code>{text}</code>" if self.is_code else text
         if self.url:
             inner = f'<a href="{escape(self.url)}">{inner}</a>'
+        if self.is_marked:
+            inner = f'<mark class="kwit-mark">≠ {inner}</mark>'
         if self.bar is not None:
             inner += BAR % self.bar
         return SafeString(inner)
@@ -120,14 +132,20 @@ class Section:
     lang: str = ""
     #: The address of a document shown in a sandboxed frame; see ``desk.frames``.
     frame: str = ""
+    #: Ways to other parts of the table, above it; the one that is shown has no address.
+    choices: Sequence[Link] = ()
+    #: Ways to the table's pages before and after, below it.
+    pages: Sequence[Link] = ()
 
 
 @dataclass(frozen=True)
-class Link:
-    """A way to another page."""
+class Tile:
+    """One number with its name; a link leads to the list behind it."""
 
-    text: Text
-    url: str
+    name: Text
+    value: Text
+    url: str = ""
+    badge: Badge | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,5 +168,7 @@ class Detail:
     previous: Link | None = None
     next: Link | None = None
     links: Sequence[Link] = field(default_factory=tuple)
+    #: What can be done at once, without a question: a form each, sent to the address.
+    buttons: Sequence[Link] = ()
     #: Seconds after which the page loads itself anew; 0 for never.
     refresh_s: int = 0

@@ -66,8 +66,11 @@ class UtcDateTimeField(DateTimeField):
         return UTC_TYPES.get(connection.vendor) or super().db_type(connection)
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
-        """Return UTC without an offset where the column has none."""
+        """Return UTC without an offset where the column has none, and on SQLite the text that its clock would write."""
         value = super().get_db_prep_value(value, connection, prepared)
+        if connection.vendor == "sqlite" and isinstance(value, str):
+            # It compares texts. With three decimals, or six where three are not enough, their order is that of time.
+            value = value.removesuffix("000") if "." in value else f"{value}.000"
         if connection.vendor in UTC_TYPES and isinstance(value, datetime) and is_aware(value):
             return make_naive(value, UTC)
         return value

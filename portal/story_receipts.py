@@ -38,7 +38,7 @@ def play_receipts(say: Callable[[str], None], *, using: str) -> None:
         story.run("cancel_batch", story.plan(f"{CHANGE_ID}-LAST", last))
         OrderLine.objects.using(using).filter(pk=two.pk).update(qty=7, revision=two.revision + 2)
         OrderLine.objects.using(using).filter(pk=last.pk).delete()
-        story.run("reconcile", CHANGE_ID, f"{CHANGE_ID}-LAST")
+        story.run("reconcile", CHANGE_ID, f"{CHANGE_ID}-LAST", "--record", "--actor", "demo")
 
 
 class Story:

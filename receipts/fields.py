@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Func
 from django.db.models.functions import Now
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils.timezone import is_aware, make_naive
@@ -50,11 +51,33 @@ class UtcDateTimeField(DateTimeField):
         return UTC_TYPES.get(connection.vendor) or super().db_type(connection)
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
-        """Return UTC without an offset where the column has none."""
+        """Return UTC without an offset where the column has none, and on SQLite the text that its clock would write."""
         value = super().get_db_prep_value(value, connection, prepared)
+        if connection.vendor == "sqlite" and isinstance(value, str):
+            # It compares texts. With three decimals, or six where three are not enough, their order is that of time.
+            value = value.removesuffix("000") if "." in value else f"{value}.000"
         if connection.vendor in UTC_TYPES and isinstance(value, datetime) and is_aware(value):
             return make_naive(value, UTC)
         return value
+
+
+class JSONItems(Func):
+    """How many items a JSON array has, None for what is no array: counted in the database, whatever its size."""
+
+    output_field = models.IntegerField()
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:
+        """Return SQLite's expression; what is no array has no items there."""
+        return self.as_sql(compiler, connection, template="json_array_length(%(expressions)s)", **context)
+
+    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:
+        """Return PostgreSQL's expression, which would be an error for what is no array."""
+        array = "CASE WHEN jsonb_typeof(%(expressions)s) = 'array' THEN jsonb_array_length(%(expressions)s) END"
+        return self.as_sql(compiler, connection, template=array, **context)
+
+    def as_microsoft(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:
+        """Return SQL Server's expression."""
+        return self.as_sql(compiler, connection, template="(SELECT COUNT(*) FROM OPENJSON(%(expressions)s))", **context)
 
 
 class UtcNow(Now):

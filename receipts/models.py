@@ -9,7 +9,7 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from .fields import ExactCharField, UtcDateTimeField, UtcNow
-from .querysets import ChangeQuerySet, PlanQuerySet, PlanState
+from .querysets import ChangeQuerySet, Found, PlanQuerySet, PlanState, RunOutcome, RunQuerySet
 
 
 class Change(models.Model):
@@ -31,7 +31,13 @@ class Change(models.Model):
         verbose_name = "receipt"
         permissions = [("reconcile", "Can compare receipts with the rows of now"), ("export", "Can export receipts")]
         constraints = [models.CheckConstraint(condition=~Q(change_id=""), name="ck_receipts_change_id")]
-        indexes = [models.Index(fields=["tenant", "created_at"], name="ix_receipts_change_tenant")]
+        # The list's order under each of its filters.
+        indexes = [
+            models.Index(fields=["created_at", "change_id"], name="ix_receipts_change_created"),
+            models.Index(fields=["kind", "created_at", "change_id"], name="ix_receipts_change_kind"),
+            models.Index(fields=["tenant", "created_at", "change_id"], name="ix_receipts_change_tenant"),
+            models.Index(fields=["tenant", "kind", "created_at", "change_id"], name="ix_receipts_change_both"),
+        ]
 
     def __str__(self) -> str:
         return self.change_id
@@ -132,6 +138,8 @@ class Reconciliation(models.Model):
     """One comparison of a receipt with the rows as they were at that moment."""
 
     change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="reconciliations", db_index=False)
+    # The receipt's, which never changes: a tenant's history is one range of one index.
+    tenant = ExactCharField(max_length=64, db_default="", blank=True)
     taken_at = UtcDateTimeField(db_default=UtcNow())
     actor = models.CharField(max_length=150, db_default="", blank=True)
     match = models.IntegerField()
@@ -149,7 +157,88 @@ class Reconciliation(models.Model):
                 condition=Q(match__gte=0, changed__gte=0, missing__gte=0), name="ck_receipts_reconciliation_counts"
             ),
         ]
-        indexes = [models.Index(fields=["change", "taken_at"], name="ix_receipts_reconciliation")]
+        indexes = [
+            models.Index(fields=["change", "taken_at"], name="ix_receipts_reconciliation"),
+            models.Index(fields=["tenant", "id"], name="ix_receipts_recon_tenant"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.change_id} at {self.taken_at}"
+
+
+class Verdict(models.Model):
+    """
+    What the latest reconciliation of one receipt found.
+
+    The receipt itself is never written again, and the history of a receipt may be long: what differs now is asked here.
+    """
+
+    change = models.OneToOneField(Change, on_delete=models.PROTECT, primary_key=True, related_name="verdict")
+    # The receipt's, which never change: a list of what differs is one range of one index.
+    kind = ExactCharField(max_length=20)
+    tenant = ExactCharField(max_length=64)
+    created_at = UtcDateTimeField()
+    reconciliation = models.ForeignKey(Reconciliation, on_delete=models.PROTECT, related_name="+", db_index=False)
+    # A text: SQLite enters no index for a bare boolean.
+    found = models.CharField(max_length=10, choices=Found.choices)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "receipts_verdict"
+        # Whoever sees receipts sees it; nobody is given it alone.
+        default_permissions = ()
+        constraints = [models.CheckConstraint(condition=Q(found__in=Found.values), name="ck_receipts_verdict_found")]
+        indexes = [
+            models.Index(fields=["found", "created_at", "change"], name="ix_receipts_verdict"),
+            models.Index(fields=["found", "tenant", "created_at", "change"], name="ix_receipts_verdict_tenant"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.change_id}: {self.found}"
+
+
+class ReconciliationRun(models.Model):
+    """One comparison of all receipts of some tenants, carried out by a process of its own."""
+
+    # Empty: of all tenants; else what stands for exactly these tenants.
+    scope = ExactCharField(max_length=64, db_default="", blank=True)
+    tenants = models.JSONField(null=True, blank=True)
+    actor = models.CharField(max_length=150, db_default="", blank=True)
+    outcome = models.CharField(max_length=10, choices=RunOutcome.choices, db_default=RunOutcome.RUNNING)
+    total = models.BigIntegerField(null=True, blank=True)
+    done = models.BigIntegerField(db_default=0)
+    differing = models.BigIntegerField(db_default=0)
+    #: Receipts of a kind that no app declares: they cannot be compared.
+    undeclared = models.BigIntegerField(db_default=0)
+    started_at = UtcDateTimeField(db_default=UtcNow())
+    beat_at = UtcDateTimeField(db_default=UtcNow())
+    ended_at = UtcDateTimeField(null=True, blank=True)
+    host = models.CharField(max_length=255, db_default="", blank=True)
+    pid = models.BigIntegerField(null=True, blank=True)
+    error = models.TextField(db_default="", blank=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        db_table = "receipts_reconciliation_run"
+        verbose_name = "reconciliation of all"
+        verbose_name_plural = "reconciliations of all"
+        # Seen with view_reconciliation, started with reconcile.
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(condition=Q(outcome__in=RunOutcome.values), name="ck_receipts_run_outcome"),
+            models.CheckConstraint(
+                condition=Q(outcome=RunOutcome.RUNNING, ended_at__isnull=True)
+                | ~Q(outcome=RunOutcome.RUNNING) & Q(ended_at__isnull=False),
+                name="ck_receipts_run_ended",
+            ),
+            # One at a time: the second who asks is shown the first.
+            models.UniqueConstraint(
+                fields=["scope"], condition=Q(outcome=RunOutcome.RUNNING), name="uq_receipts_run_running"
+            ),
+        ]
+        indexes = [models.Index(fields=["scope", "id"], name="ix_receipts_run_scope")]
+
+    def __str__(self) -> str:
+        return f"{self.started_at:%Y-%m-%d %H:%M:%S}"

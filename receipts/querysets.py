@@ -5,12 +5,29 @@ from typing import Any
 
 from django.db import models
 
+from .fields import UtcNow
+
 
 class PlanState(models.TextChoices):
     DRAFT = "draft"
     APPROVED = "approved"
     APPLIED = "applied"
     REFUSED = "refused"
+
+
+class Found(models.TextChoices):
+    """What a reconciliation says of a receipt as a whole."""
+
+    MATCH = "match"
+    DIFFERS = "differs"
+
+
+class RunOutcome(models.TextChoices):
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    DIED = "died"
 
 
 class ChangeQuerySet(models.QuerySet[Any]):
@@ -67,5 +84,36 @@ class PlanQuerySet(models.QuerySet[Any]):
         """Write down what became of an approved plan whose content is still the approved one."""
         won = self.filter(pk=pk, state=PlanState.APPROVED, approved_digest=digest).update(
             state=state, decided_at=now, problems=problems
+        )
+        return won == 1
+
+
+class RunQuerySet(models.QuerySet[Any]):
+    """Runs of ``reconcile --all``. Each ``try_`` repeats that the run is under way: whoever closed it was first."""
+
+    def try_begin(self, pk: int, *, host: str, pid: int, total: int) -> bool:
+        """Take a run that was asked for; one process wins."""
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING, pid__isnull=True).update(
+            host=host, pid=pid, total=total, beat_at=UtcNow()
+        )
+        return won == 1
+
+    def try_beat(self, pk: int, *, done: int, differing: int, undeclared: int) -> bool:
+        """Say how far a run has come, and that its process lives."""
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING).update(
+            done=done, differing=differing, undeclared=undeclared, beat_at=UtcNow()
+        )
+        return won == 1
+
+    def try_end(self, pk: int, *, outcome: RunOutcome, error: str = "") -> bool:
+        """Close a run."""
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING).update(outcome=outcome, error=error, ended_at=UtcNow())
+        return won == 1
+
+    def try_bury(self, pk: int, *, beat_at: datetime) -> bool:
+        """Close a run whose process has not been heard of since then; one that beats meanwhile is left alone."""
+        # Not "equal": SQLite keeps the moment as a text with three decimals, and compares it with one of six.
+        won = self.filter(pk=pk, outcome=RunOutcome.RUNNING, beat_at__lte=beat_at).update(
+            outcome=RunOutcome.DIED, ended_at=UtcNow()
         )
         return won == 1

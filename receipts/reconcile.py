@@ -1,16 +1,17 @@
 """Compare receipts with the rows as they are now. Reads only: it repairs nothing and names no cause."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
-from django.db import connections, router
+from django.db import IntegrityError, connections, router, transaction
 
 from .canonical import Target, canonical_targets, digest, stored_targets
 from .kinds import get_kind
-from .models import Audit, Change, Reconciliation
+from .models import Audit, Change, Reconciliation, Verdict
+from .querysets import ChangeQuerySet, Found
 
 
 class Row(NamedTuple):
@@ -176,9 +177,20 @@ def reconcile(*, change_ids: Iterable[str] | None = None, using: str | None = No
     return (compared(change_id, kind, tenant, alias) for change_id, kind, tenant in headers)
 
 
-def count_receipts(*, using: str | None = None) -> int:
+def headers_of(*, tenants: Collection[str] | None, using: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (change_id, kind, tenant) of every receipt of these tenants, or of all."""
+    yield from of_tenants(tenants, using).in_pages()
+
+
+def count_receipts(*, tenants: Collection[str] | None = None, using: str | None = None) -> int:
     """Return how many receipts there are, for a progress bar."""
-    return Change.objects.using(using or router.db_for_write(Change)).count()
+    return of_tenants(tenants, using or router.db_for_write(Change)).count()
+
+
+def of_tenants(tenants: Collection[str] | None, using: str) -> ChangeQuerySet:
+    """Return the receipts of these tenants, or all."""
+    receipts: ChangeQuerySet = Change.objects.using(using)
+    return receipts if tenants is None else receipts.filter(tenant__in=sorted(tenants))
 
 
 def kinds_of_receipts(*, change_ids: Iterable[str] | None = None, using: str | None = None) -> list[str]:
@@ -214,16 +226,40 @@ def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any
 
 def record_reconciliation(result: Reconciled, *, actor: str, using: str | None = None) -> Reconciliation:
     """
-    Keep a result, so that drift has a history; of the items those that differ.
+    Keep a result, so that drift has a history; of the items those that differ. It is the receipt's verdict then.
 
-    Transaction: one statement.
+    Transaction: its own, or a savepoint in the caller's.
     """
     alias = using or router.db_for_write(Reconciliation)
-    return Reconciliation.objects.using(alias).create(
-        change_id=result.change_id,
-        actor=actor,
-        match=result.match,
-        changed=result.changed,
-        missing=result.missing,
-        items=[item.as_json() for item in result.items if item.category != "match"],
-    )
+    with transaction.atomic(using=alias):
+        receipts = Change.objects.using(alias)
+        kind, tenant, created_at = receipts.values_list("kind", "tenant", "created_at").get(pk=result.change_id)
+        kept = Reconciliation.objects.using(alias).create(
+            change_id=result.change_id,
+            tenant=tenant,
+            actor=actor,
+            match=result.match,
+            changed=result.changed,
+            missing=result.missing,
+            items=[item.as_json() for item in result.items if item.category != "match"],
+        )
+        if not try_renew(kept, alias):
+            first = {"kind": kind, "tenant": tenant, "created_at": created_at, "reconciliation": kept}
+            try:
+                with transaction.atomic(using=alias):
+                    Verdict.objects.using(alias).create(change_id=result.change_id, found=found_in(kept), **first)
+            except IntegrityError:
+                # Somebody else wrote the first one; if his is the later result, his stays.
+                try_renew(kept, alias)
+    return kept
+
+
+def try_renew(kept: Reconciliation, using: str) -> bool:
+    """Make a result the verdict unless a later one is it already; return whether it is."""
+    older = Verdict.objects.using(using).filter(pk=kept.change_id, reconciliation__lt=kept.pk)
+    return older.update(reconciliation=kept, found=found_in(kept)) == 1
+
+
+def found_in(kept: Reconciliation) -> Found:
+    """Return what a reconciliation says as a whole."""
+    return Found.DIFFERS if kept.changed or kept.missing else Found.MATCH

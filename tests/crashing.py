@@ -105,6 +105,15 @@ def child_environment(*, using: str = DEFAULT_DB_ALIAS, **changed: str) -> dict[
     return {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "COVERAGE_"))} | told
 
 
+def own_database_url() -> str:
+    """Return the address of the test's own database, for a process that knows nothing of tests."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    one = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{one['NAME']}"
+    return f"postgresql://{one['USER']}:{one['PASSWORD']}@{one['HOST']}:{one['PORT']}/{one['NAME']}"
+
+
 def start_child(
     call: str,
     *args: Any,

@@ -1,7 +1,6 @@
 """What notifications contribute to the dashboard."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from desk.charts import Chart, Series, lines, stacked
 from desk.panels import Built, Panel, register
-from desk.parts import Badge, Cell, Finding, Row, Table, Text
+from desk.parts import Cell, Finding, Row, Table, Text, Tile
 from desk.windows import Window
 
 from ..conf import conf
@@ -27,16 +26,6 @@ SKIPS_NORMAL = 2
 #: A mail that is due this long has no delivery running.
 QUEUED_NORMAL = timedelta(hours=1)
 TONES = ("c1", "c2", "c3", "c4", "c5", "c6")
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number with its name; a link leads to the list behind it."""
-
-    name: Text
-    value: Text
-    url: str = ""
-    badge: Badge | None = None
 
 
 def url(model: str, page: str = "changelist", *args: Any, **query: Any) -> str:
@@ -268,7 +257,7 @@ register(
     Panel(
         name="notify-queues",
         title=gettext_lazy("Notifications: queues"),
-        template="notify/pages/queues_panel.html",
+        template="desk/tiles_panel.html",
         permission="notify.view_mailqueue",
         build=build_queues,
         is_for_tenants=True,

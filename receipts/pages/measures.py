@@ -9,12 +9,13 @@ from django.utils import timezone
 from desk.measures import Gauge, Measure, Meter, register, single
 
 from ..kinds import each_kind
-from ..models import Change, Reconciliation
+from ..models import Change, Verdict
+from ..querysets import Found
 
 #: Receipts read to count those of the day.
 RECEIPTS_READ_MAX = 50_000
-#: Stored reconciliations looked at, the newest.
-RECONCILIATIONS_READ_MAX = 1000
+#: Differing receipts looked at, the newest; a site has few, and wants none.
+DIFFERING_READ_MAX = 1000
 
 
 def read(now: datetime) -> Iterator[Measure]:
@@ -30,22 +31,17 @@ def read(now: datetime) -> Iterator[Measure]:
 
 
 def differences() -> Iterator[Measure]:
-    """Yield what the newest stored reconciliations found, each receipt by its last one."""
-    rows = Reconciliation.objects.order_by("-pk").values_list("change_id", "changed", "missing")
-    latest: dict[str, tuple[int, int]] = {}
-    for change_id, changed, missing in rows[:RECONCILIATIONS_READ_MAX]:
-        latest.setdefault(change_id, (changed, missing))
-    differing = [found for found in latest.values() if any(found)]
-    looked = f"in the newest {RECONCILIATIONS_READ_MAX} stored reconciliations, each receipt by its last one"
-    yield single("kwit_receipts_differing", f"Receipts that differ from their rows, {looked}", len(differing))
+    """Yield what the last reconciliation of each receipt found, where it found a difference."""
+    rows = Verdict.objects.filter(found=Found.DIFFERS).order_by("-created_at", "-change")
+    found = list(rows.values_list("reconciliation__changed", "reconciliation__missing")[:DIFFERING_READ_MAX])
+    looked = f"by each receipt's last stored reconciliation, of at most {DIFFERING_READ_MAX} receipts"
+    yield single("kwit_receipts_differing", f"Receipts that differ from their rows, {looked}", len(found))
+    sums = [("changed", sum(changed for changed, _ in found)), ("missing", sum(missing for _, missing in found))]
     yield Gauge(
         name="kwit_reconciliation_differences",
         about=f"Targets that differ from their receipts, {looked}",
         labels=["category"],
-        samples=[
-            (("changed",), sum(changed for changed, _missing in differing)),
-            (("missing",), sum(missing for _changed, missing in differing)),
-        ],
+        samples=[((category,), number) for category, number in sums],
     )
 
 

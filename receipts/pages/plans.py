@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 from django.db.models import QuerySet
@@ -31,6 +30,7 @@ from .plans_forms import TEMPLATE, quota_of
 from .plans_preview import content_of, part_of, section_of, sheet_of, verdict_of
 from .plans_uploading import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_page
 from .plans_words import STATES, kinds, states
+from .words import key_of
 
 #: What a plan's own page is asked: only the targets that fail, and the id after which its targets begin.
 VIEW = (
@@ -186,7 +186,7 @@ class StoredPlanAdmin(WindowAdmin):
             Link(_("Plans of this change id"), self.url("changelist", change_id=plan.change_id)),
             Link(_("The targets as CSV"), self.url("targets", plan.pk)),
         ]
-        url = self.way(request, Change, "change", quote(plan.change_id)) if plan.state == PlanState.APPLIED else ""
+        url = self.way(request, Change, "change", key_of(plan.change_id)) if plan.state == PlanState.APPLIED else ""
         return [Link(_("The receipt"), url), *links] if url else links
 
     def buttons(self, request: HttpRequest, plan: StoredPlan) -> list[dict[str, Any]]:

@@ -23,8 +23,8 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_with_accounts_on_the_tests_of_accounts_pass() -> None:
-    if connection.vendor == "microsoft":
-        pytest.skip("the tables of accounts are Django's and allauth's own")
+    if connection.vendor != "sqlite":
+        pytest.skip("once is enough: the tables of accounts are allauth's own, and no SQL here is ours")
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests/accounts"]
     done = run(*command, DJANGO_SETTINGS_MODULE="tests.settings_accounts", PYTEST_ADDOPTS="")
 

@@ -18,7 +18,7 @@ from desk.models import Action
 from desk.resources import Resource, _registered
 from notify.models import Attempt, Channel, Control, MailQueue, RunLog, Suppression, TaskQueue
 from receipts.api import Target, cancel_many
-from receipts.models import Change, Reconciliation, StoredPlan
+from receipts.models import Change, Reconciliation, StoredPlan, Verdict
 from tests.browser.story import HOLDER, make_user
 from tests.desk.conftest import ALL, Ask, answered, program_of
 from tests.factories import NOW, make_line
@@ -60,7 +60,7 @@ def fill(n: int) -> None:
         Suppression.objects.create(address=f"a{number}@example.org")
         Action.objects.create(actor="ann", name="retry", subject="notify.mailqueue", tenant="acme")
         change = Change.objects.create(change_id=f"C{number}", kind="cancel", tenant="acme", targets=[], digest="x")
-        Reconciliation.objects.create(change=change, match=1, changed=0, missing=0, items=[])
+        Reconciliation.objects.create(change=change, tenant="acme", match=1, changed=0, missing=0, items=[])
         StoredPlan.objects.create(
             change_id=f"P{number}", kind="cancel", tenant="acme", targets=[], digest="x", author="ann"
         )
@@ -248,7 +248,9 @@ def test_a_member_finds_his_tenants_receipts_plans_and_reconciliations_only(memb
     change = Change.objects.create(change_id="THEIRS", kind="cancel", tenant="other", targets=[], digest="x")
     theirs = {
         "receipts": change.pk,
-        "reconciliations": Reconciliation.objects.create(change=change, match=1, changed=0, missing=0, items=[]).pk,
+        "reconciliations": Reconciliation.objects.create(
+            change=change, tenant="other", match=1, changed=0, missing=0, items=[]
+        ).pk,
         "plans": StoredPlan.objects.create(
             change_id="P", kind="cancel", tenant="other", targets=[], digest="x", author="ann"
         ).pk,
@@ -258,6 +260,18 @@ def test_a_member_finds_his_tenants_receipts_plans_and_reconciliations_only(memb
         foreign = ask(f"/api/v1/{name}/{key}", 404)
         missing = ask(f"/api/v1/{name}/{'NONE' if name == 'receipts' else 999_999}", 404)
         assert foreign == missing
+
+
+def test_receipts_that_differ_are_listed_as_receipts(ask: Ask) -> None:
+    fill(2)
+    last = Reconciliation.objects.get(change_id="C1")
+    Verdict.objects.create(
+        change_id="C1", kind="cancel", tenant="acme", created_at=NOW, reconciliation=last, found="differs"
+    )
+
+    [found] = ask("/api/v1/receipts", differs=1)["items"]
+
+    assert (found["change_id"], found["digest"]) == ("C1", "x")
 
 
 def test_a_user_sees_the_lists_of_which_he_sees_the_page(client: Client) -> None:

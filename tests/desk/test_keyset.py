@@ -106,7 +106,16 @@ def test_the_first_and_the_last_page_have_one_neighbour_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["x", "2026-01-31~", "~1", "2026-01-31T08:00:00+00:00~x", "2026-01-31T08:00:00+00:00~1~2", "9999-99-99~1"]
+    "text",
+    [
+        "x",
+        "2026-01-31~",
+        "~1",
+        "2026-01-31T08:00:00+00:00~x",
+        "2026-01-31T08:00:00+00:00~1~2",
+        "9999-99-99~1",
+        "2026-01-31T08:00:00+00:00~1\x00",
+    ],
 )
 def test_a_cursor_that_is_none_of_ours_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):

@@ -15,7 +15,7 @@ from desk import checks, measures
 from desk.measures import Gauge, Meter
 from desk.tokens import make_token
 from notify.models import Attempt, Channel, Control, MailQueue, RunLog, TaskQueue
-from receipts.models import Change, Reconciliation
+from receipts.models import Change, Reconciliation, Verdict
 from tests.browser.story import fill, make_user
 from tests.desk.test_api import log, make_mail
 
@@ -148,7 +148,10 @@ def test_receipts_and_differences_are_told(scrape):
     for number, changed in ((1, 2), (2, 0)):
         change = Change.objects.create(change_id=f"C{number}", kind="cancel", tenant="a", targets=[], digest="x")
         Reconciliation.objects.create(change=change, match=0, changed=9, missing=9, items=[])
-        Reconciliation.objects.create(change=change, match=0, changed=changed, missing=number - 1, items=[])
+        last = Reconciliation.objects.create(change=change, match=0, changed=changed, missing=number - 1, items=[])
+        Verdict.objects.create(
+            change=change, kind="cancel", tenant="a", created_at=timezone.now(), reconciliation=last, found="differs"
+        )
 
     found = scrape()
 

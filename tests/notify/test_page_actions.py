@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from desk import launching
 from desk.models import Action
 from notify.models import Control, MailQueue, MailState, RunLog, TaskQueue
-from notify.pages import launching
 from notify.pages.deciding import correct_and_send
 from tests.browser.story import OPERATE, VIEW, make_user
+from tests.crashing import own_database_url
 from tests.factories import NOW
 from tests.racing import until
 
@@ -33,14 +33,6 @@ ACTS = [
 def olga(client: Client) -> Client:
     client.force_login(make_user("olga", *OPERATE))
     return client
-
-
-def own_database_url() -> str:
-    """Return the address of the test's own database, for a process that knows nothing of tests."""
-    one = connection.settings_dict
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{one['NAME']}"
-    return f"postgresql://{one['USER']}:{one['PASSWORD']}@{one['HOST']}:{one['PORT']}/{one['NAME']}"
 
 
 def make_mails(count: int, **fields: Any) -> list[MailQueue]:

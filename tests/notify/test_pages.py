@@ -132,7 +132,7 @@ def test_the_dashboard_costs_the_same_queries_for_any_range_and_any_number_of_ro
 ) -> None:
     fill(passes=3, events=3)
     admin_client.get("/admin/")
-    with django_assert_max_num_queries(24) as few:
+    with django_assert_max_num_queries(30) as few:
         admin_client.get("/admin/")
     fill(passes=150, events=0, seed=8)
 

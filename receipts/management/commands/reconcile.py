@@ -1,6 +1,8 @@
 """``manage.py reconcile``."""
 
 import json
+import signal
+import threading
 from argparse import ArgumentParser
 from typing import Any
 
@@ -8,16 +10,19 @@ from django.core.management.base import CommandError
 
 from ...api import InvalidPlan, UnknownKind, reconcile, record_reconciliation
 from ...kinds import get_kind
-from ...management.command import EXIT_DIFFERS, ReceiptsCommand
+from ...management.command import EXIT_DIFFERS, EXIT_UNKNOWN, ReceiptsCommand
 from ...plans import check_origin
+from ...querysets import RunOutcome
 from ...reconcile import Reconciled, count_receipts, kinds_of_receipts
+from ...runs import carry_out
 
 
 class Command(ReceiptsCommand):
     """Compare receipts with the rows as they are now."""
 
     help = (
-        "Compare receipts with the rows as they are now. Exit: 0 all match, 5 some differ, 1 there is no such receipt."
+        "Compare receipts with the rows as they are now. Exit: 0 all match, 5 some differ, 1 there is no such receipt, "
+        "75 a run was stopped."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,8 +32,11 @@ class Command(ReceiptsCommand):
         which.add_argument("--all", action="store_true", help="every receipt there is")
         parser.add_argument("--record", action="store_true", help="keep the results in receipts_reconciliation")
         parser.add_argument("--actor", default="", help="with --record: who looked")
+        parser.add_argument("--run", type=int, metavar="ID", help="with --all: the run that the admin has asked for")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["run"] is not None:
+            return self.carry_out(options)
         alias, differing, separator = self.alias(options), 0, ""
         ids = None if options["all"] else options["change_ids"]
         total = count_receipts(using=alias) if ids is None else len(ids)
@@ -49,6 +57,26 @@ class Command(ReceiptsCommand):
         self.end(options)
         if differing:
             raise CommandError(f"{differing} of {total} changes differ from their receipts.", returncode=EXIT_DIFFERS)
+
+    def carry_out(self, options: dict[str, Any]) -> None:
+        """Carry out a run and keep its results; SIGTERM ends it after the receipt in hand."""
+        if not options["all"]:
+            raise CommandError("--run goes with --all")
+        asked = threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: asked.set())
+        try:
+            run = carry_out(options["run"], using=self.alias(options), is_stopping=asked.is_set)
+        except LookupError as error:
+            raise CommandError(str(error)) from error
+        names = ("done", "total", "differing", "undeclared", "outcome")
+        content = {"run": run.pk} | {name: getattr(run, name) for name in names}
+        text = f"run {run.pk}: {run.outcome}, {run.done} of {run.total} compared, {run.differing} differ"
+        self.answer(options, content, text)
+        if run.outcome != RunOutcome.DONE:
+            raise CommandError(f"The run has ended early: {run.outcome}.", returncode=EXIT_UNKNOWN)
+        if run.differing:
+            raise CommandError(f"{run.differing} of {run.total} changes differ.", returncode=EXIT_DIFFERS)
 
     def begin(self, options: dict[str, Any]) -> None:
         """Open the JSON object; it is written as the results come, however many there are."""

@@ -1,0 +1,45 @@
+"""Receipts as they stand in the database, many at once, and people who may do what with them."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from desk.models import Membership
+from receipts.canonical import Target, canonical_targets, digest
+from receipts.models import Audit, Change
+from tests.browser.story import make_user
+from tests.factories import NOW, make_many
+
+VIEW = ("receipts.view_change", "receipts.view_reconciliation")
+WORK = (*VIEW, "receipts.reconcile", "receipts.export")
+ALL = "desk.see_all_tenants"
+
+
+def make_person(name: str, *permissions: str, tenants: Iterable[str] = ()) -> User:
+    """Make somebody with these permissions who belongs to these tenants."""
+    user = make_user(name, *permissions)
+    for tenant in tenants:
+        Membership.objects.create(user=user, tenant=tenant)
+    return user
+
+
+def make_receipt(
+    change_id: str,
+    *,
+    tenant: str = "acme",
+    kind: str = "cancel",
+    at: datetime = NOW,
+    ids: Iterable[int] = (1,),
+    **fields: Any,
+) -> Change:
+    """Make a genuine receipt of rows in revision 4 with 10 pieces, without the rows."""
+    targets = [Target(id=pk, revision=4, qty=10) for pk in ids]
+    content = digest(change_id=change_id, kind=kind, tenant=tenant, targets=canonical_targets(targets))
+    values = {"kind": kind, "tenant": tenant, "created_at": at, "digest": content} | fields
+    change = Change(change_id=change_id, **{"targets": [target._asdict() for target in targets]} | values)
+    change.save(force_insert=True)
+    steps = {"revision_before": 4, "revision_after": 5, "qty": 10, "state_before": "pending"}
+    make_many(Audit(change=change, target_id=one.id, state_after="cancelled", **steps) for one in targets)
+    return change
