@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from benchmarks.harness import Figure, median_seconds, seconds
 
@@ -24,7 +25,7 @@ REPEATS = 15
 ROUNDS = 5
 
 PLAIN_CONTROLS = """
-    INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
+    INSERT INTO notify_control (kind, "key", key2, language, recipients, tenant)
     SELECT 'comment', n.line_id, n.newest, p.language, p.email, l.tenant
     FROM (SELECT DISTINCT c.line_id, (SELECT max(m.id) FROM portal_comment m WHERE m.line_id = c.line_id) AS newest
           FROM portal_comment c) n
@@ -32,12 +33,12 @@ PLAIN_CONTROLS = """
     JOIN portal_orderline l ON l.id = c.line_id
     JOIN portal_contact p ON p.name = c.recipient
     WHERE NOT EXISTS (SELECT 1 FROM notify_control k
-                      WHERE k.kind = 'comment' AND k.key = n.line_id AND k.key2 = n.newest)
+                      WHERE k.kind = 'comment' AND k."key" = n.line_id AND k.key2 = n.newest)
     ORDER BY c.created_at, n.line_id
 """
 PLAIN_MAILS = """
-    INSERT INTO notify_mail_queue (control_id, template, subject, recipients, language, payload, tenant)
-    SELECT k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}, k.tenant
+    INSERT INTO notify_mail_queue (pass_id, control_id, template, subject, recipients, language, payload, tenant)
+    SELECT '{pass_id}', k.id, 'comment', CASE k.language {subjects} END, {recipients}, k.language, {payload}, k.tenant
     FROM notify_control k
     JOIN portal_comment c ON c.id = k.key2
     JOIN portal_contact p ON p.name = c.recipient
@@ -56,6 +57,9 @@ PLAIN_VALUES = {
     "timezone": "p.timezone",
 }
 JSON_FUNCTIONS = {"postgresql": ("jsonb_build_array", "jsonb_build_object"), "sqlite": ("json_array", "json_object")}
+#: SQL Server concatenates with +, has literals of its own for what is not ASCII, and no JSON_ARRAY before 2022.
+JOINED = {"postgresql": " || ", "sqlite": " || ", "mssql": " + "}
+QUOTE = {"postgresql": "'", "sqlite": "'", "mssql": "N'"}
 #: What a pass writes, in an order in which it can be deleted.
 WRITTEN = ("notify_attempt", "notify_task_queue", "notify_mail_queue", "notify_control", "notify_run_log")
 BUSINESS = ("portal_comment", "portal_advice", "portal_orderline", "portal_order", "portal_contact")
@@ -67,9 +71,6 @@ def run(vendor: str, scale: float) -> Iterator[Figure]:
     def rows(number: int) -> int:
         return max(100, round(number * scale))
 
-    if vendor not in JSON_FUNCTIONS:
-        # The plain SQL speaks two dialects; SQL Server has no reference yet.
-        return
     yield from throughput(vendor, new=rows(100_000))
     empty(vendor)
     yield from history(vendor, few=rows(10_000), many=rows(1_000_000), flagged=rows(10_000_000))
@@ -151,17 +152,31 @@ def plain(vendor: str, last: int) -> None:
     """Do what a pass does to comments in two statements of SQL: no lock, no log, no checks, no bounded memory."""
     from django.db import transaction
 
-    array, pairs = JSON_FUNCTIONS[vendor]
-    payload = ", ".join(f"'{name}', {column}" for name, column in PLAIN_VALUES.items())
-    mails = PLAIN_MAILS.format(
-        subjects=plain_subjects(), recipients=f"{array}(k.recipients)", payload=f"{pairs}({payload})", last=last
-    )
+    recipients, payload = plain_json(vendor)
+    # SQLite keeps a UUID as its digits; PostgreSQL reads it so, SQL Server does not.
+    values = {"pass_id": str(uuid4()) if vendor == "mssql" else uuid4().hex, "recipients": recipients}
+    mails = PLAIN_MAILS.format(subjects=plain_subjects(vendor), payload=payload, last=last, **values)
     with transaction.atomic():
         execute(PLAIN_CONTROLS)
         execute(mails)
 
 
-def plain_subjects() -> str:
+def plain_json(vendor: str) -> tuple[str, str]:
+    """Return the expressions that build recipients and payload."""
+    if vendor == "mssql":
+        pairs = [
+            f"N'\"{name}\": \"' + STRING_ESCAPE({column}, 'json') + N'\"'" for name, column in PLAIN_VALUES.items()
+        ]
+        return (
+            "N'[\"' + STRING_ESCAPE(k.recipients, 'json') + N'\"]'",
+            "N'{' + " + " + N', ' + ".join(pairs) + " + N'}'",
+        )
+    array, pairs_of = JSON_FUNCTIONS[vendor]
+    payload = ", ".join(f"'{name}', {column}" for name, column in PLAIN_VALUES.items())
+    return f"{array}(k.recipients)", f"{pairs_of}({payload})"
+
+
+def plain_subjects(vendor: str) -> str:
     """Return the WHEN branches that build the subject in each language."""
     from django.conf import settings
     from django.template.loader import render_to_string
@@ -173,9 +188,10 @@ def plain_subjects() -> str:
             marked = {name: f"\0{column}\0" for name, column in PLAIN_VALUES.items()}
             text = render_to_string("notify/mail/comment.subject.txt", marked).strip()
         parts = [
-            part if place % 2 else "'" + part.replace("'", "''") + "'" for place, part in enumerate(text.split("\0"))
+            part if place % 2 else QUOTE[vendor] + part.replace("'", "''") + "'"
+            for place, part in enumerate(text.split("\0"))
         ]
-        branches.append(f"WHEN '{language}' THEN {' || '.join(parts)}")
+        branches.append(f"WHEN '{language}' THEN {JOINED[vendor].join(parts)}")
     return " ".join(branches)
 
 
@@ -215,11 +231,14 @@ def seed(*, comments: int, orders: int | None = None, days_ago: int = OLD_DAYS) 
 def multiply_lines(vendor: str, wanted: int) -> int:
     """Copy handled lines until there are enough; return how many there are."""
     copied = "order_id, tenant, item, qty, revision, state, handled, rejected_at, reason"
-    execute({"postgresql": "SET session_replication_role = replica", "sqlite": "PRAGMA foreign_keys = OFF"}[vendor])
+    off = {"postgresql": "SET session_replication_role = replica", "sqlite": "PRAGMA foreign_keys = OFF"}
+    on = {"postgresql": "SET session_replication_role = origin", "sqlite": "PRAGMA foreign_keys = ON"}
+    execute(off.get(vendor, "SELECT 1"))
     while (there := fetch("SELECT count(*) FROM portal_orderline")) < wanted:
         number = min(there, wanted - there, 500_000)
-        execute(f"INSERT INTO portal_orderline ({copied}) SELECT {copied} FROM portal_orderline LIMIT {number}")
-    execute({"postgresql": "SET session_replication_role = origin", "sqlite": "PRAGMA foreign_keys = ON"}[vendor])
+        top, limit = (f"TOP ({number}) ", "") if vendor == "mssql" else ("", f" LIMIT {number}")
+        execute(f"INSERT INTO portal_orderline ({copied}) SELECT {top}{copied} FROM portal_orderline{limit}")
+    execute(on.get(vendor, "SELECT 1"))
     return int(there)
 
 
@@ -238,7 +257,8 @@ def idle(*kinds: str) -> float:
 def mark_notified() -> None:
     """Write the control rows of all comments."""
     execute(
-        "INSERT INTO notify_control (kind, key, key2, language, recipients, tenant) SELECT 'comment', c.line_id, c.id, "
+        'INSERT INTO notify_control (kind, "key", key2, language, recipients, tenant) '
+        "SELECT 'comment', c.line_id, c.id, "
         "p.language, p.email, l.tenant FROM portal_comment c JOIN portal_contact p ON p.name = c.recipient "
         "JOIN portal_orderline l ON l.id = c.line_id"
     )

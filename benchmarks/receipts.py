@@ -24,7 +24,9 @@ def fresh_targets(count: int) -> list[tuple[int, int, int]]:
     rows = (
         OrderLine(order=order, tenant=TENANT, qty=10, revision=4, state="pending", handled=True) for _ in range(count)
     )
-    return [(line.pk, 4, 10) for line in OrderLine.objects.bulk_create(rows, batch_size=5_000)]
+    OrderLine.objects.bulk_create(rows, batch_size=5_000)
+    # Asked for, because bulk_create tells no ids on SQL Server.
+    return [(pk, 4, 10) for pk in OrderLine.objects.filter(order=order).order_by("pk").values_list("pk", flat=True)]
 
 
 def with_engine(change_id: str, rows: list[tuple[int, int, int]]) -> None:
@@ -52,12 +54,14 @@ def row_by_row(change_id: str, rows: list[tuple[int, int, int]]) -> None:
     """(a): a savepoint, an UPDATE and an INSERT per row."""
     from django.db import connection, transaction
 
+    # As mssql-django does, lest the count be none where NOCOUNT is ON.
+    counted = "SET NOCOUNT OFF; " if connection.vendor == "microsoft" else ""
     with transaction.atomic(), connection.cursor() as cursor:
         put_receipt(cursor, change_id, rows)
         for pk, revision, qty in rows:
             with transaction.atomic():
                 cursor.execute(
-                    "UPDATE portal_orderline SET state = 'cancelled', revision = revision + 1"
+                    f"{counted}UPDATE portal_orderline SET state = 'cancelled', revision = revision + 1"
                     " WHERE id = %s AND tenant = %s AND revision = %s AND qty = %s AND state = 'pending'",
                     [pk, TENANT, revision, qty],
                 )
@@ -68,10 +72,41 @@ def row_by_row(change_id: str, rows: list[tuple[int, int, int]]) -> None:
                 )
 
 
+#: (b) on SQL Server, where the rows travel as JSON, too: lock, UPDATE, audit rows.
+BARE_TSQL = (
+    "SELECT l.id, l.revision, l.qty, l.state FROM OPENJSON(%s) WITH (id bigint '$[0]') AS p"
+    " JOIN portal_orderline AS l WITH (UPDLOCK, ROWLOCK) ON l.id = p.id WHERE l.tenant = %s ORDER BY l.id",
+    "UPDATE l SET state = 'cancelled', revision = l.revision + 1"
+    " OUTPUT inserted.id, inserted.revision, inserted.qty, inserted.state"
+    " FROM OPENJSON(%s) WITH (id bigint '$[0]', revision bigint '$[1]', qty bigint '$[2]') AS p"
+    " JOIN portal_orderline AS l ON l.id = p.id WHERE l.tenant = %s AND l.revision = p.revision AND l.qty = p.qty"
+    " AND l.state = 'pending'",
+    f"{AUDIT} SELECT %s, id, revision - 1, revision, qty, 'pending', state FROM OPENJSON(%s)"
+    " WITH (id bigint '$[0]', revision bigint '$[1]', qty bigint '$[2]', state nvarchar(20) '$[3]') AS c",
+)
+
+
+def bare_tsql(change_id: str, rows: list[tuple[int, int, int]]) -> None:
+    """(b) on SQL Server."""
+    from django.db import connection, transaction
+
+    lock, update, audit = BARE_TSQL
+    with transaction.atomic(), connection.cursor() as cursor:
+        put_receipt(cursor, change_id, rows)
+        cursor.execute(lock, [json.dumps(rows), TENANT])
+        assert len(cursor.fetchall()) == len(rows)
+        cursor.execute(update, [json.dumps(rows), TENANT])
+        back = cursor.fetchall()
+        assert len(back) == len(rows)
+        cursor.execute(audit, [change_id, json.dumps([list(row) for row in back])])
+
+
 def bare_sql(change_id: str, rows: list[tuple[int, int, int]]) -> None:
     """(b): three statements for the rows, one for the receipt; no comparison of what came back but its count."""
     from django.db import connection, transaction
 
+    if connection.vendor == "microsoft":
+        return bare_tsql(change_id, rows)
     postgresql = connection.vendor == "postgresql"
     lock = " FOR NO KEY UPDATE OF l" if postgresql else ""
     if postgresql:

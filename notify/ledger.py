@@ -5,9 +5,10 @@ A step's candidates are found once, in one statement, then written in chunks: co
 for a control row that this very transaction has made. The unique constraint decides every race.
 """
 
+import gc
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -146,9 +147,22 @@ def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -
                 tally.is_complete = False
                 tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
                 return False
-            write_events([as_event(row) for row in rows], step, job, tally)
+            with uncollected():
+                write_events([as_event(row) for row in rows], step, job, tally)
             write_unreadable(unreadable, step, job, tally)
     return True
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Put the garbage collector off for a chunk: it would look through its events again and again, and find nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def write_unreadable(rows: Sequence[Unreadable], step: Step, job: Job, tally: Tally) -> None:
@@ -266,7 +280,7 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
         fresh = [message for message in messages if (message.event.key, message.event.key2) in new]
         if not job.is_baseline:
             ids = [new[message.event.key, message.event.key2] for message in fresh]
-            mails = [row for message, pk in zip(fresh, ids, strict=True) for row in mail_rows(message, step, pk)]
+            mails = mail_rows(fresh, step, ids)
             tasks = [task_row(message, pk) for message, pk in zip(fresh, ids, strict=True) if message.title]
             if mails:
                 room.insert_mails(connection, job.pass_id, mails)

@@ -185,17 +185,33 @@ def close_dead(run: Run) -> None:
 
 def run_steps(run: Run, steps: Iterable[Step]) -> PassReport:
     """Run steps and prune, each failing alone; close the pass."""
-    if not run.job.is_dry_run:
-        open_row(run, RunLog.WHOLE)
-    for step in steps:
-        if run.job.is_stopping():
-            run.warnings.append(f"stopped on request before step {step.kind}")
-            break
-        if not run_step(run, step):
-            break
-    else:
-        prune(run)
-    return close_pass(run)
+    try:
+        if not run.job.is_dry_run:
+            open_row(run, RunLog.WHOLE)
+        for step in steps:
+            if run.job.is_stopping():
+                run.warnings.append(f"stopped on request before step {step.kind}")
+                break
+            if not run_step(run, step):
+                break
+        else:
+            prune(run)
+        return close_pass(run)
+    except (KeyboardInterrupt, SystemExit) as interruption:
+        note_interrupted(run, type(interruption).__name__)
+        raise
+
+
+def note_interrupted(run: Run, name: str) -> None:
+    """Close the rows of a pass that is interrupted in the middle: they must not say running until the next pass."""
+    closed = {report.step for report in run.reports}
+    # Should the session have gone, too, the next pass finds them.
+    with contextlib.suppress(Error):
+        drop_ended_session(run.job.using)
+        for step in [step for step in run.opened_at if step not in closed]:
+            since = run.opened_at[step] - run.started_at
+            ms = run.elapsed_ms() - since // timedelta(milliseconds=1)
+            close_row(run, step, outcome=Outcome.ERROR, ms=ms, error=f"interrupted: {name}")
 
 
 def run_step(run: Run, step: Step) -> bool:

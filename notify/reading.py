@@ -11,8 +11,8 @@ from .backends.base import Room
 
 #: What reading a row may raise when the row itself is at fault: a text that is no UTF-8, a time after the year 9999.
 UNREADABLE = (DatabaseError, ValueError, TypeError, OverflowError)
-#: Candidates per statement once one of them could not be read.
-CAREFUL_ROWS = 500
+#: Candidates per statement once one of them could not be read; few, because nobody knows how long they are.
+CAREFUL_ROWS = 50
 
 
 class Unreadable(NamedTuple):

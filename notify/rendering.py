@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
+from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -20,6 +21,7 @@ PROBLEM_CHARS_MAX = 1000
 NO_RECIPIENT = "no recipient"
 #: Begins the problem of a message that raised.
 UNMADE = "cannot be made"
+QUEUED, BLOCKED = MailState.QUEUED, MailState.BLOCKED
 
 
 class Message(NamedTuple):
@@ -40,42 +42,63 @@ def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool 
     """Make each event's message, in order; one that cannot be made is ``blocked`` with its reason, the others go on."""
     made: dict[int, Message] = {}
     # Language by language, because changing it takes longer than making a message.
-    by_language = sorted(range(len(events)), key=lambda place: events[place].language)
-    for language, places in groupby(by_language, key=lambda place: events[place].language):
+    by_language: dict[str, list[int]] = {}
+    for place, event in enumerate(events):
+        by_language.setdefault(event.language, []).append(place)
+    for language, places in by_language.items():
+        alike = [events[place] for place in places]
         with translation.override(language):
-            lines = Lines()
-            for place in places:
-                try:
-                    made[place] = make_message(step, events[place], fold_local_part=fold_local_part, lines=lines)
-                except Exception as error:  # one bad event must not stop the ninety-nine others
-                    made[place] = unmade(events[place], error, fold_local_part=fold_local_part)
+            try:
+                messages = make_alike(step, alike, fold_local_part=fold_local_part)
+            except Exception:  # one bad event must not stop the ninety-nine others: look which one it is
+                messages = make_singly(step, alike, fold_local_part=fold_local_part)
+        made.update(zip(places, messages, strict=True))
     return [made[place] for place in range(len(events))]
 
 
-def make_message(step: Step, event: Event, *, fold_local_part: bool = True, lines: Lines | None = None) -> Message:
-    """
-    Make one event's message in the active language. Raises: whatever a template or a value raises.
+def make_singly(step: Step, events: Sequence[Event], *, fold_local_part: bool) -> list[Message]:
+    """Make messages in the active language, each by itself, blocking those that cannot be made."""
+    messages = []
+    for event in events:
+        try:
+            messages += make_alike(step, [event], fold_local_part=fold_local_part)
+        except Exception as error:  # what a template or a value raises is told in the row
+            messages.append(unmade(event, error, fold_local_part=fold_local_part))
+    return messages
 
-    ``lines`` is shared by the messages of one language.
-    """
-    if event.tenant != "" and not is_tenant(event.tenant):
+
+def make_message(step: Step, event: Event) -> Message:
+    """Make one event's message in the active language. Raises: whatever a template or a value raises."""
+    return make_alike(step, [event], fold_local_part=True)[0]
+
+
+def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) -> list[Message]:
+    """Make messages in the active language, all or none. Raises: whatever a template or a value raises."""
+    lines, values = Lines(), [event.values for event in events]
+    nothing = [""] * len(events)
+    subjects = lines.render_all(f"notify/mail/{step.template}.subject.txt", values) if step.template else nothing
+    titles = lines.render_all(f"notify/task/{step.task}.title.txt", values) if step.task else nothing
+    people = [parse_recipients(event.recipients, fold_local_part=fold_local_part) for event in events]
+    return [finished(step, *parts) for parts in zip(events, people, subjects, titles, freeze_all(values), strict=True)]
+
+
+def finished(step: Step, event: Event, recipients: Recipients, subject: str, title: str, payload: str) -> Message:
+    """Return the message of these parts, or what is wrong with it."""
+    if not is_tenant(event.tenant):
         return blocked(event, describe_tenant(event.tenant))
-    lines = lines or Lines()
-    recipients = parse_recipients(event.recipients, fold_local_part=fold_local_part)
-    subject = lines.render(f"notify/mail/{step.template}.subject.txt", event.values) if step.template else ""
-    title = lines.render(f"notify/task/{step.task}.title.txt", event.values) if step.task else ""
     is_blocked = step.template is not None and not (recipients.good and subject)
     is_sound = step.template is None or not (is_blocked or recipients.bad)
+    # By place: the names would take longer than all else here.
     return Message(
-        event=event,
-        language=event.language,
-        recipients=recipients.good,
-        subject=subject,
-        title=title,
-        payload=freeze(event.values),
-        state=MailState.BLOCKED if is_blocked else MailState.QUEUED,
-        problem="" if is_sound else describe(recipients, subject),
-        tenant=event.tenant,
+        event,
+        event.language,
+        recipients.good,
+        subject,
+        title,
+        payload,
+        BLOCKED if is_blocked else QUEUED,
+        "" if is_sound else describe(recipients, subject),
+        event.tenant,
     )
 
 
@@ -125,10 +148,36 @@ def silent(event: Event) -> Message:
 
 def freeze(values: Mapping[str, Any]) -> str:
     """Return the values as JSON text that every database can store. Raises: TypeError, ValueError."""
-    text = ENCODER.encode(values)
-    if "\\u0000" in text or not is_storable(text):
-        return ENCODER.encode(cleaned(json.loads(text)))
-    return text
+    return freeze_all([values])[0]
+
+
+def freeze_all(several: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return values as JSON texts that every database can store, column by column. Raises: TypeError, ValueError."""
+    names = several[0].keys() if several else ()
+    if any(values.keys() != names for values in several):
+        return [freeze(values) for values in several]
+    columns = [map(frozen, column) for column in zip(*[values.values() for values in several], strict=True)]
+    # What ENCODER makes of each, in a fraction of its time, most of which it takes to get ready.
+    texts = [frame(tuple(names)) % parts for parts in zip(*columns, strict=True)] if columns else ["{}"] * len(several)
+    whole = "".join(texts)
+    return texts if is_storable(whole) else [mended(text) for text in texts]
+
+
+def frozen(value: Any) -> str:
+    """Return one value as JSON text."""
+    return encode_basestring(value) if type(value) is str else ENCODER.encode(value)
+
+
+@lru_cache(maxsize=256)
+def frame(names: tuple[str, ...]) -> str:
+    """Return a JSON object with these names and a place for each value."""
+    pairs = (f"{encode_basestring(name)}: ".replace("%", "%%") + "%s" for name in names)
+    return "{" + ", ".join(pairs) + "}"
+
+
+def mended(text: str) -> str:
+    """Return a JSON text that every database can store."""
+    return text if is_storable(text) else ENCODER.encode(cleaned(json.loads(text)))
 
 
 #: Dates, decimals and UUIDs become texts; NaN, which no database takes as JSON, is refused.
@@ -136,7 +185,9 @@ ENCODER = DjangoJSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 def is_storable(text: str) -> bool:
-    """Whether a text has no lone surrogate."""
+    """Whether a JSON text has neither NUL nor a lone surrogate."""
+    if "\\u0000" in text:
+        return False
     try:
         text.encode()
     except UnicodeEncodeError:

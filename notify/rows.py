@@ -1,23 +1,45 @@
 """A message as rows of the control table and the queues; pure."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from .backends.base import ControlRow, MailRow, TaskRow
-from .rendering import ENCODER, Message
+from .rendering import BLOCKED, ENCODER, QUEUED, Message
 from .steps import Step
+
+#: What a pass writes, as plain texts: psycopg would take a member of an enumeration for its name.
+STATES = (QUEUED.value, BLOCKED.value)
 
 
 def control_row(message: Message) -> ControlRow:
     """Return the control row of a message."""
-    key, key2 = message.event.key, message.event.key2
-    return ControlRow(key, key2, message.language, ", ".join(message.recipients), message.tenant)
+    event = message.event
+    return ControlRow(event.key, event.key2, message.language, ", ".join(message.recipients), message.tenant)
 
 
-def mail_rows(message: Message, step: Step, control_id: int) -> list[MailRow]:
-    """Return the queue rows of a message: none, one, or for a digest one per recipient, who has a digest of his own."""
-    if mail_count(message, step) < 2:
-        return [mail_row(message, step, control_id)] if step.template else []
-    return [mail_row(message._replace(recipients=(each,)), step, control_id) for each in message.recipients]
+def mail_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int]) -> list[MailRow]:
+    """Return the queue rows of messages: none, one, or for a digest one per recipient, who has a digest of his own."""
+    if not step.template:
+        return []
+    if step.digest:
+        several = [apart(message) for message in messages]
+        control_ids = [pk for pk, parts in zip(control_ids, several, strict=True) for _ in parts]
+        messages = [part for parts in several for part in parts]
+    template = step.template
+    return [
+        # By place, as in ``finished``.
+        MailRow(
+            pk, template, subject, json_array(recipients), language, payload, STATES[state is BLOCKED], problem, tenant
+        )
+        for pk, (_event, language, recipients, subject, _title, payload, state, problem, tenant) in zip(
+            control_ids, messages, strict=True
+        )
+    ]
+
+
+def apart(message: Message) -> list[Message]:
+    """Return a message for each of the recipients; one for nobody stays."""
+    return [message._replace(recipients=(each,)) for each in message.recipients] or [message]
 
 
 def mail_count(message: Message, step: Step) -> int:
@@ -25,21 +47,6 @@ def mail_count(message: Message, step: Step) -> int:
     if not step.template:
         return 0
     return max(1, len(message.recipients)) if step.digest else 1
-
-
-def mail_row(message: Message, step: Step, control_id: int) -> MailRow:
-    """Return the queue row of a message."""
-    return MailRow(
-        control_id=control_id,
-        template=step.template or "",
-        subject=message.subject,
-        recipients=json_array(message.recipients),
-        language=message.language,
-        payload=message.payload,
-        state=message.state.value,
-        problem=message.problem,
-        tenant=message.tenant,
-    )
 
 
 @lru_cache(maxsize=20_000)

@@ -214,7 +214,8 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
             None if recipients is None else row[recipients],
             supported_language("" if language is None else str(row[language] or "")),
             "" if assignee is None else clean(str(row[assignee] or "")),
-            dict(zip(value_names, row[first:], strict=True)),
+            # Not strict: one row of a query is as long as the next, and this runs for each of them.
+            dict(zip(value_names, row[first:])),  # noqa: B905
             "" if tenant is None or row[tenant] is None else row[tenant],
         )
 

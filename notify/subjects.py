@@ -5,7 +5,7 @@ Most of them are a sentence with values in it. Such a template is translated onc
 and each event fills it in: thirty times as fast as rendering, with the same result. All others are rendered by Django.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,10 +33,13 @@ class Lines:
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
         """Render a template of one line in the active language, shortened at a whole character."""
-        render = self.renders.get(name)
-        if render is None:
-            render = self.renders[name] = render_of(template(name), values)
-        return shorten(one_line(render(values)), SUBJECT_UNITS_MAX)
+        return self.render_all(name, [values])[0]
+
+    def render_all(self, name: str, several: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Render a template once for each of several values, which have the same names."""
+        if name not in self.renders and several:
+            self.renders[name] = render_of(template(name), several[0])
+        return [shorten(one_line(self.renders[name](values)), SUBJECT_UNITS_MAX) for values in several]
 
 
 def render_of(compiled: Template, values: Mapping[str, Any]) -> Render:
@@ -49,7 +52,15 @@ def render_of(compiled: Template, values: Mapping[str, Any]) -> Render:
         if values.keys() >= set(names):
             pattern = "%s".join(text.replace("%", "%%") for text in texts)
             context = plain_text({})
-            return lambda values: pattern % tuple([shown(values[name], context) for name in names])
+            return lambda values: (
+                pattern
+                % tuple(
+                    [
+                        value if type(value := values[name]) is str else render_value_in_context(value, context)
+                        for name in names
+                    ]
+                )
+            )
     return lambda values: compiled.render(plain_text(values))
 
 
@@ -67,11 +78,6 @@ def is_plain(node: Node) -> bool:
     if isinstance(node, BlockTranslateNode):
         return not (node.plural or node.extra_context or node.message_context or node.asvar)
     return isinstance(node, TextNode | LoadNode | CommentNode)
-
-
-def shown(value: Any, context: Context) -> str:
-    """Return a value as a template shows it in the active language."""
-    return value if type(value) is str else render_value_in_context(value, context)
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,7 @@
 """Texts that fit where they go: one line, whole characters, nothing that a database or a header refuses; pure."""
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import regex
@@ -28,14 +29,23 @@ def one_line(text: str) -> str:
     """Turn line ends, tabs and other control characters into single blanks, so that no header can be injected."""
     if not (text := text.strip()).isprintable():
         text = CONTROL.sub(" ", clean(text))
+    elif "  " not in text:
+        # Of all blanks only the plain one is printable.
+        return text
     return " ".join(text.split())
 
 
 def is_tenant(value: Any) -> bool:
     """Whether a value can stand for a tenant, as it is: a key that was mended would be another one's."""
+    return isinstance(value, str) and len(value) <= TENANT_UNITS_MAX and is_key(value)
+
+
+@lru_cache(maxsize=10_000)
+def is_key(text: str) -> bool:
+    """Whether a short text is fit to be a key; cached, because a pass meets the same few tenants again and again."""
     # A blank at an end is none to SQL Server, which would take it for the tenant without it.
-    is_plain = isinstance(value, str) and len(value) <= TENANT_UNITS_MAX and value == value.strip()
-    return is_plain and not CONTROL.search(value) and clean(value) == value and units(value) <= TENANT_UNITS_MAX
+    is_plain = text == text.strip() and not CONTROL.search(text) and clean(text) == text
+    return is_plain and units(text) <= TENANT_UNITS_MAX
 
 
 def shorten(text: str, units_max: int) -> str:

@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
@@ -108,10 +109,10 @@ def child_environment(*, using: str = DEFAULT_DB_ALIAS, **changed: str) -> dict[
 def own_database_url() -> str:
     """Return the address of the test's own database, for a process that knows nothing of tests."""
     connection = connections[DEFAULT_DB_ALIAS]
-    one = connection.settings_dict
+    name = str(connection.settings_dict["NAME"])
     if connection.vendor == "sqlite":
-        return f"sqlite:///{one['NAME']}"
-    return f"postgresql://{one['USER']}:{one['PASSWORD']}@{one['HOST']}:{one['PORT']}/{one['NAME']}"
+        return f"sqlite:///{name}"
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
 
 
 def start_child(

@@ -4,6 +4,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import pytest
+from django.db import DEFAULT_DB_ALIAS, connections
+
 from notify.models import Control, MailQueue
 
 #: Long past, so that a mail made by a test is due.
@@ -21,6 +24,9 @@ def make_mail(
     **fields: Any,
 ) -> MailQueue:
     """Make a queued mail with its control row; due at once."""
+    features = connections[using or DEFAULT_DB_ALIAS].features
+    if not (isinstance(to, tuple | list | dict) or features.supports_primitives_in_json_field):
+        pytest.skip("SQL Server keeps such recipients out itself: ISJSON is 1 for lists and objects only")
     key = key or next(_numbers)
     control = Control.objects.using(using).create(kind=kind, key=key, key2=0)
     values = {

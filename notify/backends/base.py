@@ -138,7 +138,8 @@ class Room(Protocol):
         self, queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
     ) -> Iterator[list[tuple[Any, ...]]]:
         """
-        Run the query once and yield its rows in lists of at most ``rows``, with flat memory.
+        Run the query once and yield its rows in lists of at most ``rows``, with flat memory: a list of long texts is
+        shorter (``generic.LIST_CHARS_MAX``).
 
         The result is that of one moment, and the caller may commit on the same connection between two lists.
         ``names`` are the columns, in the order of each tuple.
@@ -150,10 +151,10 @@ class Room(Protocol):
         """Insert those that are not there yet, in key order, in one statement; return {(key, key2): id} of the new."""
 
     def insert_mails(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
-        """Insert queue rows in one statement."""
+        """Insert queue rows, in one statement unless their texts are very long."""
 
     def insert_tasks(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
-        """Insert task rows in one statement."""
+        """Insert task rows, in one statement unless their texts are very long."""
 
     def claim_mails(
         self, connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int

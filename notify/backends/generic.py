@@ -5,21 +5,85 @@ These statements run once or twice per mail. The ORM could say them, at several 
 compiling a queryset takes longer than the database needs to answer (docs/decisions/024-plain-updates-per-mail.md).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .base import AttemptRow, Change
 
+#: Characters of the texts in one list of rows. A pass needs about twenty times as much memory at its highest: the rows,
+#: their messages, and the statement in which they travel. A usual event has 300, so that 5,000 of them fit.
+LIST_CHARS_MAX = 4 * 2**20
+#: Rows of the first fetch, when nobody knows how long they are, and of any; it grows fourfold at most in between.
+FETCH_ROWS_FIRST = 16
+FETCH_ROWS_MAX = 250
+
 #: 11 parameters each: below the 2,100 parameters of SQL Server.
 ATTEMPTS_PER_STATEMENT = 100
+Row = TypeVar("Row", bound="tuple[Any, ...]")
+
 #: A claim that still holds, and one whose end may still be told.
 IS_OURS = "worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL"
 IS_OPEN = "worker = %s AND state IN ('queued', 'sending', 'uncertain')"
+
+
+def gathered(fetch: Callable[[int], list[tuple[Any, ...]]], rows: int) -> Iterator[list[tuple[Any, ...]]]:
+    """
+    Yield lists of at most ``rows`` rows and little more than LIST_CHARS_MAX characters.
+
+    ``fetch`` returns the next rows, at most as many as it is asked for; none at the end.
+    """
+    gathered: list[tuple[Any, ...]] = []
+    chars, asked = 0, FETCH_ROWS_FIRST
+    while fetched := fetch(min(asked, rows - len(gathered))):
+        gathered += fetched
+        found = chars_in(fetched)
+        chars += found
+        if len(gathered) >= rows or chars >= LIST_CHARS_MAX:
+            yield gathered
+            gathered, chars = [], 0
+        fitting = (LIST_CHARS_MAX - chars) * len(fetched) // max(found, 1)
+        asked = max(1, min(fitting, asked * 4, FETCH_ROWS_MAX))
+    if gathered:
+        yield gathered
+
+
+def chars_in(rows: Sequence[Sequence[Any]]) -> int:
+    """Return about how much text rows hold, column by column, because that is fast."""
+    return sum(chars_of(column) for column in zip(*rows, strict=True))
+
+
+def chars_of(column: Sequence[Any]) -> int:
+    """Return about how much text a column holds; what is no text counts little, what holds others as it is written."""
+    some = next(filter(None, column), None)
+    try:
+        if isinstance(some, str | bytes):
+            return sum(map(len, filter(None, column)))
+    except TypeError:
+        pass  # SQLite may have texts and numbers in one column
+    else:
+        if not isinstance(some, list | dict):
+            return 8 * len(column)
+    return sum(len(str(value)) for value in column)
+
+
+def in_slices(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Yield rows in slices of about LIST_CHARS_MAX characters: an event with a digest may make very many."""
+    if rows and chars_in(rows) < LIST_CHARS_MAX:
+        yield rows
+        return
+    start, chars = 0, 0
+    for place in range(len(rows)):
+        chars += chars_in(rows[place : place + 1])
+        if chars >= LIST_CHARS_MAX:
+            yield rows[start : place + 1]
+            start, chars = place + 1, 0
+    if start < len(rows):
+        yield rows[start:]
 
 
 def adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:

@@ -24,6 +24,10 @@ LOCK = "kwit.notify.pass"
 #: and a statement that takes 5,000 on one index locks the whole table instead (lock escalation).
 CHUNK_ROWS_MAX = 2000
 
+#: What looking for candidates waits for rows that somebody has open, where READ_COMMITTED_SNAPSHOT is off and a reader
+#: has to wait; whole milliseconds. Longer than a write of ours: nobody waits for a reader, and its step would fail.
+READ_WAIT_MS = 30_000
+
 #: No limit, as TOP writes it: the largest int.
 ROWS_MAX = 2**31 - 1
 
@@ -74,6 +78,7 @@ FROM sys.dm_exec_sessions AS s WHERE s.session_id = @@SPID
 # Without parameters, and so it must stay: what sp_executesql sets ends with it.
 SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
 
+# LOOP JOIN: a scan under HOLDLOCK would lock the whole kind, and all of it at once.
 INSERT_CONTROLS = """
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
@@ -88,7 +93,8 @@ WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
     WHERE c.kind = @kind AND c.[key] = r.[key] AND c.key2 = r.key2
 )
-ORDER BY r.[key], r.key2;
+ORDER BY r.[key], r.key2
+OPTION (LOOP JOIN);
 SELECT [key], key2, id FROM @new;
 """
 INSERT_MAILS = """
@@ -113,7 +119,8 @@ FROM OPENJSON(%s) WITH (
 # locked are looked up by their ids, in whatever plan; a scan would wait for the rows of the other workers. The hints
 # only save waiting; what decides between two workers is the condition that the UPDATE repeats.
 CLAIM_MAILS = """
-DECLARE @now datetime2(6) = %s, @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
+DECLARE @now datetime2(6) = %s;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
 UPDATE m SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
 FROM (
@@ -275,30 +282,33 @@ def stream(
         return
     table = f"#kwit_candidates_{next(_numbers)}"
     # Created without parameters: what sp_executesql creates ends with it.
-    fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
+    ((wait_ms,),) = fetch(connection, created(table, [column_type(connection, field[0]) for field in compiler.select]))
     try:
-        fetch(connection, f"INSERT INTO {table} {sql};", params)
-        last, rows = 0, min(rows, CHUNK_ROWS_MAX)
-        while True:
-            fetched = fetch(connection, page(table, rows, last))
-            if not fetched:
-                return
-            last = fetched[-1][0]
-            yield list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+        fetch(connection, f"SET LOCK_TIMEOUT {READ_WAIT_MS:d};\nINSERT INTO {table} {sql};", params)
+        last = 0
+
+        def fetch_page(asked: int) -> list[tuple[Any, ...]]:
+            nonlocal last
+            fetched = fetch(connection, page(table, asked, last, wait_ms))
+            last = fetched[-1][0] if fetched else last
+            return list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+
+        yield from generic.gathered(fetch_page, min(rows, CHUNK_ROWS_MAX))
     finally:
         if connection.connection is not None and not connection.needs_rollback:
             fetch(connection, f"DROP TABLE IF EXISTS {table};")
 
 
 def created(table: str, types: Sequence[str]) -> str:
-    """Return the SQL that makes a temporary table for rows of these types."""
+    """Return the SQL that makes a temporary table for rows of these types; it answers what the session waits."""
     columns = ", ".join(f"c{place} {declared}" for place, declared in enumerate(types))
-    return f"CREATE TABLE {table} (place bigint IDENTITY (1, 1) PRIMARY KEY, {columns});"
+    return f"SELECT @@LOCK_TIMEOUT;\nCREATE TABLE {table} (place bigint IDENTITY (1, 1) PRIMARY KEY, {columns});"
 
 
-def page(table: str, rows: int, last: int) -> str:
-    """Return the SQL that reads on in a temporary table."""
-    return f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place;"  # noqa: S608
+def page(table: str, rows: int, last: int, wait_ms: int) -> str:
+    """Return the SQL that reads on in a temporary table, and lets the session wait as it did before that was filled."""
+    read = f"SELECT TOP ({rows:d}) * FROM {table} WHERE place > {last:d} ORDER BY place;"  # noqa: S608
+    return f"SET LOCK_TIMEOUT {wait_ms:d};\n{read}"
 
 
 def column_type(connection: BaseDatabaseWrapper, expression: Any) -> str:
@@ -335,12 +345,14 @@ def as_json(rows: Sequence[tuple[Any, ...]], *, nested: Sequence[int] = ()) -> s
 
 def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
     nested = [MailRow._fields.index(name) for name in ("recipients", "payload")]
-    fetch(connection, telling(INSERT_MAILS), [pass_id.hex, as_json(rows, nested=nested)])
+    for some in generic.in_slices(rows):
+        fetch(connection, telling(INSERT_MAILS), [pass_id.hex, as_json(some, nested=nested)])
 
 
 def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
     nested = [TaskRow._fields.index("payload")]
-    fetch(connection, telling(INSERT_TASKS), [pass_id.hex, as_json(rows, nested=nested)])
+    for some in generic.in_slices(rows):
+        fetch(connection, telling(INSERT_TASKS), [pass_id.hex, as_json(some, nested=nested)])
 
 
 def claim_mails(

@@ -172,16 +172,18 @@ def stream(
         cursor.execute(f"CREATE TEMPORARY TABLE {table} AS {sql}", params)
         try:
             last = 0
-            while True:
+
+            def fetch(asked: int) -> list[tuple[Any, ...]]:
+                nonlocal last
                 cursor.execute(
                     f"SELECT {number}, * FROM {table} WHERE {number} > %s ORDER BY {number} LIMIT %s",  # noqa: S608
-                    [last, rows],
+                    [last, asked],
                 )
                 fetched = cursor.fetchall()
-                if not fetched:
-                    return
-                last = fetched[-1][0]
-                yield list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+                last = fetched[-1][0] if fetched else last
+                return list(compiler.results_iter(results=[[row[1:] for row in fetched]], tuple_expected=True))
+
+            yield from generic.gathered(fetch, rows)
         finally:
             cursor.execute(f"DROP TABLE IF EXISTS temp.{table}")
 
@@ -222,13 +224,14 @@ def insert_rows(
     pass_id: UUID,
     rows: Sequence[MailRow | TaskRow],
 ) -> None:
-    """Insert rows of one shape from one JSON parameter."""
+    """Insert rows of one shape, each slice from one JSON parameter."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {table} (pass_id, {', '.join(row._fields)}) "  # noqa: S608 - names of ours
-            f"SELECT %s, {elements(row)} FROM json_each(%s)",
-            [pass_id.hex, json.dumps(rows, ensure_ascii=False)],
-        )
+        for some in generic.in_slices(rows):
+            cursor.execute(
+                f"INSERT INTO {table} (pass_id, {', '.join(row._fields)}) "  # noqa: S608 - names of ours
+                f"SELECT %s, {elements(row)} FROM json_each(%s)",
+                [pass_id.hex, json.dumps(some, ensure_ascii=False)],
+            )
 
 
 def claim_mails(

@@ -118,7 +118,7 @@ BEGIN
     OUTPUT inserted.{shape.id}, deleted.{shape.revision}, inserted.{shape.revision}, inserted.{shape.qty},
         deleted.{shape.state}, inserted.{shape.state}
     INTO @changed (id, revision_before, revision_after, qty, state_before, state_after)
-    FROM @approved AS a INNER JOIN {shape.table} ON {shape.table}.{shape.id} = a.id
+    FROM @approved AS a INNER LOOP JOIN {shape.table} ON {shape.table}.{shape.id} = a.id
     WHERE a.slice = @slice AND {shape.table}.{shape.tenant} = %s
         AND {shape.table}.{shape.revision} = a.revision AND {shape.table}.{shape.qty} = a.qty
         AND {shape.table}.{shape.state} = %s;

@@ -41,7 +41,9 @@ PASS_ID = UUID(int=1)
 #: What sqlglot does not know of T-SQL: control of flow, and the statements that only occur in it.
 FLOW = re.compile(
     r"BEGIN( TRY| CATCH)?$|END( TRY| CATCH)?$|THROW(,? .*)?$|WHILE @slice <= @last\s+BEGIN$|SET NOCOUNT ON$|"
-    r"DECLARE @\w+ |SET @\w+ = |SET (XACT_ABORT|LOCK_TIMEOUT|DEADLOCK_PRIORITY) [\w-]+$|IF @told IS NULL\s+BEGIN$|"
+    # A table variable is declared alone.
+    r"DECLARE @\w+ (?!.*@\w+ TABLE)|"
+    r"SET @\w+ = |SET (XACT_ABORT|LOCK_TIMEOUT|DEADLOCK_PRIORITY) [\w-]+$|IF @told IS NULL\s+BEGIN$|"
     r"(IF .*\s+)?EXEC (@code = )?sp_(get|release)applock\s",
     re.S,
 )
@@ -96,7 +98,7 @@ def notify_texts() -> Iterator[tuple[str, str]]:
     yield "leave_pass", recorded(lambda c: room.leave_pass(c, room.Session("OFF", -1, 0)))
     yield "yield_to_others", recorded(room.yield_to_others)
     yield "stream, its table", room.created("#kwit_candidates_1", ["bigint NULL", "nvarchar(10) NULL"])
-    yield "stream, its pages", room.page("#kwit_candidates_1", 2000, 0)
+    yield "stream, its pages", room.page("#kwit_candidates_1", 2000, 0, -1)
     yield "insert_controls", recorded(lambda c: room.insert_controls(c, "comment", [ControlRow(1, 0, "en", "")]))
     yield "insert_mails", recorded(lambda c: room.insert_mails(c, PASS_ID, [mail]))
     yield "insert_tasks", recorded(lambda c: room.insert_tasks(c, PASS_ID, [TaskRow(1, "t", "a", "en", "{}")]))
@@ -171,7 +173,14 @@ def test_every_text_parses(app, name):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["SELECT id FROM WHERE", "INSERT INTO t (a VALUES (1)", "UPDATE SET a = 1", "GRANDFATHER t"]
+    "wrong",
+    [
+        "SELECT id FROM WHERE",
+        "INSERT INTO t (a VALUES (1)",
+        "UPDATE SET a = 1",
+        "GRANDFATHER t",
+        "DECLARE @a int, @t TABLE (id int)",
+    ],
 )
 def test_a_text_that_is_no_tsql_would_be_found(wrong):
     """The positive control."""

@@ -5,6 +5,7 @@ What every proof of the engine asks afterwards: a small world with events of all
 log closed.
 """
 
+import re
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from notify.passes import run_pass
 from notify.rendering import make_messages
 from notify.steps import Event, registered
 from portal.models import Advice, AdviceState, Comment, Contact, LineState, Order, OrderLine
+from tests.babelfish import is_stand_in
 from tests.factories import NOW, make_advice, make_comment, make_contact, make_line, make_order
 
 Key = tuple[str, int, int]
@@ -99,6 +101,46 @@ def assert_right(keys: set[Key], *, context: object = "") -> None:
     assert not RunLog.objects.running().exists(), context
 
 
-def is_postgresql() -> bool:
-    """Whether the test runs on PostgreSQL."""
-    return connection.vendor == "postgresql"
+def has_row_locks() -> bool:
+    """Whether several transactions may write at once; SQLite has one writer at a time."""
+    return connection.vendor != "sqlite"
+
+
+#: How another session begins a transaction by hand.
+BEGIN = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN", "microsoft": "BEGIN TRANSACTION"}
+#: A comment of a line at a time, written by another session, which answers its id.
+INSERT_COMMENT = {
+    "postgresql": "INSERT INTO portal_comment (line_id, author, recipient, created_at)"
+    " VALUES (%s, 'a', 'ann', %s) RETURNING id",
+    "microsoft": "INSERT INTO portal_comment (line_id, author, recipient, created_at)"
+    " OUTPUT inserted.id VALUES (%s, 'a', 'ann', %s)",
+}
+#: A line kept by another session, which whoever only reads may still read.
+HOLD_LINE = {
+    "postgresql": "SELECT 1 FROM portal_orderline WHERE id = {pk} FOR UPDATE",
+    "microsoft": "SELECT 1 FROM portal_orderline WITH (UPDLOCK, ROWLOCK) WHERE id = {pk}",
+}
+#: What each says of a lock that was not given in time.
+LOCK_TIMEOUT = re.compile(r"lock timeout|Lock request time out")
+WAITED_FOR = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))",
+    "microsoft": "SELECT COUNT(*) FROM sys.dm_exec_requests WHERE blocking_session_id = @@SPID",
+}
+
+
+def is_waited_for(other: Any) -> bool:
+    """Whether some session waits for the other one; a stand-in does not show it."""
+    if is_stand_in():
+        return True
+    with other.cursor() as cursor:
+        cursor.execute(WAITED_FOR[other.vendor])
+        return bool(cursor.fetchone()[0])
+
+
+def readers_wait() -> bool:
+    """Whether a reader waits for rows that another transaction has written."""
+    if connection.vendor != "microsoft" or is_stand_in():
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT is_read_committed_snapshot_on FROM sys.databases WHERE database_id = DB_ID()")
+        return not cursor.fetchone()[0]

@@ -369,6 +369,29 @@ def test_each_pass_deletes_a_bounded_number_of_rows_by_key_range(configure, monk
     assert RunLog.objects.filter(pk=young).exists()
 
 
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_pass_closes_its_rows_and_gives_the_lock_back(add_step, interruption):
+    class Interrupted(Remark):
+        kind = "interrupt"
+
+        def events(self, scope: Any) -> Any:
+            raise interruption
+
+    add_step(Remark)
+    add_step(Interrupted)
+    make_comments(1)
+
+    with pytest.raises(interruption):
+        do_pass()
+
+    rows = {row.step: row for row in RunLog.objects.all()}
+    assert {step: row.outcome for step, row in rows.items()} == {"remark": "ok", "interrupt": "error", "pass": "error"}
+    assert rows["pass"].error == rows["interrupt"].error == f"interrupted: {interruption.__name__}"
+    assert all(row.ms >= 0 and row.ended_at >= row.started_at for row in rows.values())
+    add_step(Remark)
+    assert do_pass(kinds=["remark"]).outcome == "ok"
+
+
 def test_control_rows_are_never_deleted():
     Control.objects.create(kind="comment", key=1, created_at=NOW - timedelta(days=4000))
 

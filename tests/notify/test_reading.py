@@ -1,5 +1,8 @@
 """A row that cannot be read costs itself only."""
 
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,8 @@ from notify.errors import PassKnown
 from notify.models import MailQueue, RunLog
 from notify.passes import run_pass
 from portal.models import Comment
-from tests.factories import NOW
+from tests.crashing import run_child
+from tests.factories import NOW, make_comment, make_contact
 from tests.notify.samples import Remark, make_comments
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,6 +60,34 @@ def test_a_row_that_cannot_be_read_is_blocked_and_the_others_go_on(add_step, con
     assert report.steps[0].outcome == "warning"
     assert str(comments[2].pk) in report.steps[0].error
     assert run_pass(is_full=True).steps[0].candidates == 0
+
+
+def pass_and_peak() -> dict[str, float]:
+    """Run a full pass and say how much memory it needed at its highest beside what was there (runs in a child)."""
+    before = memory_mib("VmRSS")
+    # So that the peak is the pass's own: Linux starts to count anew.
+    Path("/proc/self/clear_refs").write_text("5")
+    report = run_pass(kinds=["comment"], is_full=True)
+    return {"mails": report.steps[0].mails, "mib": memory_mib("VmHWM") - before}
+
+
+def memory_mib(name: str) -> float:
+    return int(re.search(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+def test_memory_is_bounded_in_bytes_however_long_the_texts_are():
+    """Sixty comments of 1.4 MB took 1.7 GB when a chunk was bounded in rows only."""
+    if not os.access("/proc/self/clear_refs", os.W_OK):
+        pytest.skip("only Linux says how much memory a process needed at its highest")
+    ann = make_contact()
+    body = "When will it ship? " * 70_000
+    for _ in range(24):
+        make_comment(body=body, recipient=ann)
+
+    ended = run_child("tests.notify.test_reading:pass_and_peak")
+
+    assert ended.result["mails"] == 24
+    assert ended.result["mib"] < 250, "24 x 1.3 MB, read and written at once, are 700"
 
 
 def test_a_query_that_fails_as_a_whole_is_the_steps_error(add_step):

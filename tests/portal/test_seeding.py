@@ -118,6 +118,8 @@ def test_another_seed_gives_other_rows():
 
 
 def test_the_room_of_each_database_makes_the_rows_that_django_makes(monkeypatch):
+    if not connection.features.can_return_rows_from_bulk_insert:
+        pytest.skip("Django's bulk_create tells no ids on SQL Server, so there is nothing to compare the room with")
     seed(plan())
     fast = contents()
     empty()

@@ -32,9 +32,11 @@ SET XACT_ABORT OFF; SET LOCK_TIMEOUT -1; SET DEADLOCK_PRIORITY 0;
 SET XACT_ABORT ON; SET LOCK_TIMEOUT 500; SET DEADLOCK_PRIORITY LOW;
 
 -- stream, its table
+SELECT @@LOCK_TIMEOUT;
 CREATE TABLE #kwit_candidates_1 (place bigint IDENTITY (1, 1) PRIMARY KEY, c0 bigint NULL, c1 nvarchar(10) NULL);
 
 -- stream, its pages
+SET LOCK_TIMEOUT -1;
 SELECT TOP (2000) * FROM #kwit_candidates_1 WHERE place > 0 ORDER BY place;
 
 -- insert_controls
@@ -53,7 +55,8 @@ WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
     WHERE c.kind = @kind AND c.[key] = r.[key] AND c.key2 = r.key2
 )
-ORDER BY r.[key], r.key2;
+ORDER BY r.[key], r.key2
+OPTION (LOOP JOIN);
 SELECT [key], key2, id FROM @new;
 END TRY
 BEGIN CATCH
@@ -123,7 +126,8 @@ END CATCH;
 -- claim_mails
 SET NOCOUNT ON;
 BEGIN TRY
-DECLARE @now datetime2(6) = %s, @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
+DECLARE @now datetime2(6) = %s;
+DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);
 UPDATE m SET worker = %s, lease_until = %s
 OUTPUT inserted.id, inserted.due_at INTO @claimed (id, due_at)
 FROM (

@@ -61,7 +61,7 @@ BEGIN
     OUTPUT inserted.[id], deleted.[revision], inserted.[revision], inserted.[qty],
         deleted.[state], inserted.[state]
     INTO @changed (id, revision_before, revision_after, qty, state_before, state_after)
-    FROM @approved AS a INNER JOIN [portal_orderline] ON [portal_orderline].[id] = a.id
+    FROM @approved AS a INNER LOOP JOIN [portal_orderline] ON [portal_orderline].[id] = a.id
     WHERE a.slice = @slice AND [portal_orderline].[tenant] = %s
         AND [portal_orderline].[revision] = a.revision AND [portal_orderline].[qty] = a.qty
         AND [portal_orderline].[state] = %s;
