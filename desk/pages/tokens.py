@@ -21,11 +21,12 @@ from ..admins import WindowAdmin
 from ..fields import UtcNow
 from ..models import TOKEN_NAME_CHARS_MAX, Token
 from ..parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section
+from ..tenants import tenants_of
 from ..tokens import NameTaken, make_token, revoke_tokens
 
 #: To make, see and revoke one's own.
 OWN_PERMISSION = "desk.add_token"
-#: To see everybody's, and with the other one to revoke them.
+#: To see everybody's, and with the other one to revoke them, for who sees all tenants.
 ALL_PERMISSION = "desk.delete_token"
 DAYS, DAYS_MAX = 365, 3650
 LIVE = Badge(gettext_lazy("valid"), "✓", "good")
@@ -90,9 +91,10 @@ class TokenAdmin(WindowAdmin):
         return request.user.has_perm(OWN_PERMISSION) or request.user.has_perm(ALL_PERMISSION)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the user's own, or all to whom may revoke all."""
+        """Return the user's own, or all to whom may revoke all: those of one tenant only do not learn of others."""
         rows = super().get_queryset(request).select_related("user")
-        return rows if request.user.has_perm(ALL_PERMISSION) else rows.filter(user_id=request.user.pk)
+        sees_all = request.user.has_perm(ALL_PERMISSION) and tenants_of(request.user) is None
+        return rows if sees_all else rows.filter(user_id=request.user.pk)
 
     def get_urls(self) -> list[URLPattern]:
         """Add the page that makes a token."""
