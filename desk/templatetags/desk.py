@@ -6,6 +6,7 @@ from django import template
 from django.utils import timezone
 
 from ..panels import build, panels_for
+from ..tenants import tenants_of
 from ..windows import PARAMETER, RANGES, window_of
 
 register = template.Library()
@@ -20,6 +21,8 @@ def desk_panels(context: dict[str, Any]) -> dict[str, Any]:
     return {
         "parameter": PARAMETER,
         "ranges": [(one.name, one.label, one == window.range) for one in RANGES],
+        # Numbers of nothing are all 0: that is no good news.
+        "sees_nothing": tenants_of(request.user) == frozenset(),
         "findings": [finding for _, made in built for finding in made.findings],
         "panels": [
             {"name": panel.name, "title": panel.title, "template": panel.template, "panel": made.context}

@@ -218,3 +218,18 @@ def test_who_belongs_to_no_tenant_sees_no_rows(client: Client) -> None:
         assert keys_of(client.get(f"/admin/notify/{name}/")) == []
     for name in ("runlog", "channel", "suppression"):
         assert client.get(f"/admin/notify/{name}/").status_code == 403
+
+
+def test_who_belongs_to_no_tenant_is_told_so_and_not_that_all_is_well(client: Client) -> None:
+    mail(1, "acme", state="failed")
+    user = make_user("nobody", "notify.view_mailqueue")
+    client.force_login(user)
+
+    alone = client.get("/admin/").content.decode()
+    Membership.objects.create(user=user, tenant="zeta")
+    of_zeta = client.get("/admin/").content.decode()
+
+    assert "You belong to no tenant" in alone
+    assert "All is well" not in alone
+    assert "You belong to no tenant" not in of_zeta
+    assert "All is well" in of_zeta
