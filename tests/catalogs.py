@@ -20,9 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale"
 #: Which folders a catalog takes its texts from. The pages carry their own catalogs, so that a host site has them, too.
 HOMES = {
-    LOCALE: ("receipts", "portal", "templates"),
+    LOCALE: ("portal", "templates"),
     ROOT / "desk" / "locale": ("desk",),
     ROOT / "notify" / "locale": ("notify",),
+    ROOT / "receipts" / "locale": ("receipts",),
 }
 METHODS = [("**/tests/**.py", "ignore"), ("**.py", "python"), ("**.html", "template"), ("**.txt", "template")]
 UNUSED = (b'"Report-', b'"PO-Revision', b'"Last-Translator', b'"Language-Team', b'"Generated-By')

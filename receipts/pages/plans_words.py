@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from desk.parts import Badge, Text
 
@@ -11,10 +11,10 @@ from ..kinds import each_kind
 from ..querysets import PlanState
 
 STATES: dict[str, Badge] = {
-    PlanState.DRAFT: Badge(gettext_lazy("draft"), "✎", "idle"),
-    PlanState.APPROVED: Badge(gettext_lazy("approved"), "☑", "busy"),
-    PlanState.APPLIED: Badge(gettext_lazy("applied"), "✓", "good"),
-    PlanState.REFUSED: Badge(gettext_lazy("refused"), "✗", "bad"),
+    PlanState.DRAFT: Badge(pgettext_lazy("plan", "draft"), "✎", "idle"),
+    PlanState.APPROVED: Badge(pgettext_lazy("plan", "approved"), "☑", "busy"),
+    PlanState.APPLIED: Badge(pgettext_lazy("plan", "applied"), "✓", "good"),
+    PlanState.REFUSED: Badge(pgettext_lazy("plan", "refused"), "✗", "bad"),
 }
 AS_APPROVED = Badge(gettext_lazy("as approved"), "✓", "good")
 PROBLEMS: dict[str, Text] = {
