@@ -29,6 +29,7 @@ METHODS = [("**/tests/**.py", "ignore"), ("**.py", "python"), ("**.html", "templ
 UNUSED = (b'"Report-', b'"PO-Revision', b'"Last-Translator', b'"Language-Team', b'"Generated-By')
 KEYWORDS = {
     "_": None,
+    "Words": None,
     "gettext": None,
     "gettext_lazy": None,
     "gettext_noop": None,

@@ -7,6 +7,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from desk.parts import Badge, Text
 
+from ..errors import Words
 from ..kinds import each_kind
 from ..querysets import PlanState
 
@@ -26,6 +27,14 @@ PROBLEMS: dict[str, Text] = {
     "change_id_reused": gettext_lazy("the change id was used for another change"),
     "stale": gettext_lazy("the rows are not as approved"),
 }
+
+
+def in_words(said: str) -> str:
+    """Return a message of this engine in the reader's language; what is none of them stays as it is."""
+    if not isinstance(said, Words):
+        return said
+    text: str = _(said.text)
+    return text % said.values if said.values else text
 
 
 def problem_word(problem: str) -> Text:
