@@ -4,7 +4,6 @@ The reference project's settings; the only reader of the environment.
 Each variable stands in ``.env.example`` with its meaning. A secret has no default outside ``DEBUG``.
 """
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,37 +11,16 @@ from urllib.parse import urlsplit
 import django
 import environ
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.dateparse import parse_date, parse_datetime, parse_duration
 
+from .environment import Environment
 from .sqlserver import MSSQL_PYTHON, import_without_odbc_manager, sql_server
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = BASE_DIR / "var"
 
-env = environ.Env()
+env = Environment()
 if (BASE_DIR / ".env").is_file():
     env.read_env(BASE_DIR / ".env")
-
-
-def duration(text: str) -> timedelta:
-    """Read ``1 day``, ``2 days``, ``36:00:00`` or ``P1DT12H``."""
-    value = parse_duration(text.replace("days", "").replace("day", "").strip() + " 00:00:00" if "day" in text else text)
-    if value is None:
-        raise ImproperlyConfigured(f"{text!r} is not a duration; write '1 day', '36:00:00' or 'P1DT12H'")
-    return value
-
-
-def moment(text: str) -> Any:
-    """Read an ISO date or a date and time; nothing gives None."""
-    if not text:
-        return None
-    try:
-        value = parse_datetime(text) or parse_date(text)
-    except ValueError as error:
-        raise ImproperlyConfigured(f"{text!r} is not a date: {error}") from error
-    if value is None:
-        raise ImproperlyConfigured(f"{text!r} is not a date; write 2026-01-31 or 2026-01-31T08:00:00+00:00")
-    return value
 
 
 def lock_parameters(text: str) -> list[str | list[str]]:
@@ -122,9 +100,8 @@ SQLITE_OPTIONS = {
 }
 
 
-def database(url: str) -> dict[str, Any]:
-    """Turn a database URL into Django's dict, with the options that Kwit's promises rest on."""
-    parsed: dict[str, Any] = dict(env.db_url_config(url))
+def promising(parsed: dict[str, Any]) -> dict[str, Any]:
+    """Give a database the options that Kwit's promises rest on."""
     if parsed["ENGINE"] == "django.db.backends.sqlite3":
         parsed["OPTIONS"] = {**SQLITE_OPTIONS, **parsed.get("OPTIONS", {})}
         if parsed["NAME"] != ":memory:":
@@ -136,10 +113,10 @@ def database(url: str) -> dict[str, Any]:
     return parsed
 
 
-DATABASES = {"default": database(env.str("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kwit.sqlite3'}"))}
+DATABASES = {"default": promising(env.database("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kwit.sqlite3'}") or {})}
 for alias in ("notify", "receipts"):
-    if url := env.str(f"{alias.upper()}_DATABASE_URL", default=""):
-        DATABASES[alias] = database(url)
+    if found := env.database(f"{alias.upper()}_DATABASE_URL", default=""):
+        DATABASES[alias] = promising(found)
 # SQL Server: a pooled connection keeps the pass lock of whoever had it before until it is used again.
 DATABASE_CONNECTION_POOLING = False
 DATABASE_ROUTERS = ["config.routers.EngineRouter"]
@@ -150,31 +127,35 @@ NOTIFY = {
     "LOG_PRUNE_BATCH": env.int("NOTIFY_LOG_PRUNE_BATCH", default=5000),
     "BREAKER": env.int("NOTIFY_BREAKER", default=500),
     "MARK_BATCH": env.int("NOTIFY_MARK_BATCH", default=2000),
-    "LOOKBACK": duration(env.str("NOTIFY_LOOKBACK", default="1 day")),
-    "FULL_EVERY": duration(env.str("NOTIFY_FULL_EVERY", default="1 day")),
-    "NOT_BEFORE": moment(env.str("NOTIFY_NOT_BEFORE", default="")),
+    "LOOKBACK": env.duration("NOTIFY_LOOKBACK", default="1 day"),
+    "FULL_EVERY": env.duration("NOTIFY_FULL_EVERY", default="1 day"),
+    "NOT_BEFORE": env.moment("NOTIFY_NOT_BEFORE"),
     "TRANSPORT": env.str("NOTIFY_TRANSPORT", default="auto"),
     "MAILER": env.str("NOTIFY_MAILER", default="default"),
     "FROM_EMAIL": env.str("NOTIFY_FROM_EMAIL", default=""),
     "MESSAGE_ID_DOMAIN": env.str("NOTIFY_MESSAGE_ID_DOMAIN", default=""),
     "UNSUBSCRIBE": env.str("NOTIFY_UNSUBSCRIBE", default=""),
     "ATTEMPTS_MAX": env.int("NOTIFY_ATTEMPTS_MAX", default=12),
-    "RETRY_BASE": duration(env.str("NOTIFY_RETRY_BASE", default="00:01:00")),
-    "RETRY_MAX": duration(env.str("NOTIFY_RETRY_MAX", default="04:00:00")),
+    "RETRY_BASE": env.duration("NOTIFY_RETRY_BASE", default="00:01:00"),
+    "RETRY_MAX": env.duration("NOTIFY_RETRY_MAX", default="04:00:00"),
     "RECIPIENTS_MAX": env.int("NOTIFY_RECIPIENTS_MAX", default=100),
-    "LEASE": duration(env.str("NOTIFY_LEASE", default="00:05:00")),
+    "LEASE": env.duration("NOTIFY_LEASE", default="00:05:00"),
     "CLAIM_BATCH": env.int("NOTIFY_CLAIM_BATCH", default=50),
     "ON_UNCERTAIN": env.str("NOTIFY_ON_UNCERTAIN", default="hold"),
-    "PAUSE": duration(env.str("NOTIFY_PAUSE", default="00:01:00")),
-    "PAUSE_MAX": duration(env.str("NOTIFY_PAUSE_MAX", default="01:00:00")),
+    "PAUSE": env.duration("NOTIFY_PAUSE", default="00:01:00"),
+    "PAUSE_MAX": env.duration("NOTIFY_PAUSE_MAX", default="01:00:00"),
     "SUPPRESS_REFUSED": env.bool("NOTIFY_SUPPRESS_REFUSED", default=False),
-    "DIGEST": duration(env.str("NOTIFY_DIGEST", default="00:15:00")),
+    "DIGEST": env.duration("NOTIFY_DIGEST", default="00:15:00"),
     "QUIET_HOURS": env.str("NOTIFY_QUIET_HOURS", default=""),
     "SINK": env.str("NOTIFY_SINK", default=""),
-    "HANDOVER_LEASE": duration(env.str("NOTIFY_HANDOVER_LEASE", default="00:15:00")),
+    "HANDOVER_LEASE": env.duration("NOTIFY_HANDOVER_LEASE", default="00:15:00"),
 }
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+}
+DESK = {
+    "METRICS_TOKEN": env.str("METRICS_TOKEN", default=""),
+    "METRICS_OPEN": env.bool("METRICS_OPEN", default=False),
 }
 
 
@@ -209,7 +190,7 @@ AUTHENTICATION_BACKENDS = [
 #: Proxies of ours in front of the site, each of which appends to X-Forwarded-For.
 PROXY_COUNT = env.int("PROXY_COUNT", default=0)
 AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURES_MAX", default=5)
-AXES_COOLOFF_TIME = duration(env.str("SIGN_IN_COOL_OFF", default="00:15:00"))
+AXES_COOLOFF_TIME = env.duration("SIGN_IN_COOL_OFF", default="00:15:00")
 AXES_LOCKOUT_PARAMETERS = lock_parameters(env.str("SIGN_IN_LOCK_BY", default="username+ip_address"))
 AXES_CLIENT_IP_CALLABLE = "config.signing_in.client_address"
 AXES_USERNAME_CALLABLE = "config.signing_in.client_name"
@@ -267,7 +248,7 @@ if ACCOUNTS:
 # What the ready-made groups of ``manage.py desk_groups`` may see of the sample business.
 DESK_GROUPS = {"viewer": ["portal.view_order", "portal.view_orderline"]}
 
-SESSION_COOKIE_AGE = int(duration(env.str("SESSION_AGE", default="12:00:00")).total_seconds())
+SESSION_COOKIE_AGE = int(env.duration("SESSION_AGE", default="12:00:00").total_seconds())
 SECURE_REFERRER_POLICY = "same-origin"
 
 USE_TZ = True
@@ -282,6 +263,8 @@ STATIC_ROOT = VAR_DIR / "static"
 
 if not DEBUG:
     SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
+    # An orchestrator's probe speaks plain HTTP to the container itself.
+    SECURE_REDIRECT_EXEMPT = [r"^healthz(/|$)"]
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True

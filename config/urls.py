@@ -1,4 +1,4 @@
-"""The admin is the whole site; its sign-in goes through the accounts when they are on."""
+"""The admin with its sign-in, and the addresses for machines: /api/v1, /healthz, /metrics."""
 
 from django.conf import settings
 from django.contrib import admin
@@ -17,5 +17,6 @@ if settings.ACCOUNTS:
     urlpatterns += [path("accounts/", include("allauth.urls"))]
 urlpatterns += [
     path("admin/", admin.site.urls),
+    path("", include("desk.urls")),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

@@ -1,4 +1,4 @@
-"""The record of what people did on these pages; and the pages of people themselves."""
+"""The record of what people did on these pages, the tokens of programs, and the pages of people themselves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,9 @@ from django.utils.translation import gettext_lazy as _
 from .admins import WindowAdmin
 from .filters import Asked, Filter, equals
 from .models import Action, ActionOutcome
+from .pages import tokens  # noqa: F401 - registers
 from .parts import NONE, Badge, Cell, Detail, Fact, Row, Section
+from .resources import Resource, model_columns, register
 from .users import GuardedGroupAdmin, MemberUserAdmin
 
 BADGES = {
@@ -60,6 +62,20 @@ class ActionAdmin(WindowAdmin):
         facts[4] = Fact(name=_("which"), cell=Cell(text=row.scope))
         facts.append(Fact(name=_("note"), cell=Cell(text=row.note)))
         return Detail(title=str(row), badge=BADGES[ActionOutcome(row.outcome)], sections=[Section(facts=facts)])
+
+
+class Actions(Resource):
+    """Who did what."""
+
+    name = "actions"
+    about = "Who did what, when, on what; newest first."
+    model = Action
+    columns = model_columns(
+        Action, "id", "at", "actor", "name", "subject", "scope", "asked", "done", "outcome", "note", "tenant"
+    )
+
+
+register(Actions())
 
 
 # Django's own pages register themselves when they are imported, so that here they can be told apart from a site's.

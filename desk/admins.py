@@ -26,7 +26,7 @@ from django.utils.translation import ngettext
 
 from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Chosen, Confirmation, perform
 from .filters import Asked, Filter, controls, read, whole
-from .keyset import AFTER, BEFORE, parted_page_of
+from .keyset import AFTER, BEFORE, Page, parted_page_of
 from .parts import Detail, Link, Row, Table, Text
 from .tenants import tenants_of, within
 
@@ -152,8 +152,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         asked = read(self.filters, request.GET)
         found = asked.apply(self.filters, self.listed(request, asked))
         place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
-        order = self.pinned(self.order_of(request, asked))
-        page = parted_page_of(found, self.arms(request), order=order, size=self.page_rows, **place)
+        page = self.page(request, found, order=self.order_of(request, asked), size=self.page_rows, **place)
         allowed = self.acts_for(request)
         return TemplateResponse(
             request,
@@ -176,6 +175,10 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 **(extra_context or {}),
             ),
         )
+
+    def page(self, request: HttpRequest, rows: QuerySet[Any], *, order: Sequence[str], size: int, **place: str) -> Page:
+        """Return the page of a list at a place, for the page and for the API. Raises: BadRequest."""
+        return parted_page_of(rows, self.arms(request), order=self.pinned(order), size=size, **place)
 
     def arms(self, request: HttpRequest) -> Sequence[Q]:
         """Return a condition per tenant of a user who has several: each has an index, all of them together none."""
@@ -274,7 +277,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         text = ngettext("%(act)s: %(done)d row.", "%(act)s: %(done)d rows.", done)
         messages.success(request, text % {"act": act.label, "done": done})
         if missed := len(keys[:ACT_ROWS_MAX]) - done:
-            text = ngettext("%d row had changed meanwhile.", "%d rows had changed meanwhile.", missed)
+            text = ngettext("%d row was left as it is.", "%d rows were left as they are.", missed)
             messages.warning(request, text % missed)
         return redirect(self.back(request))
 

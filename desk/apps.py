@@ -7,3 +7,7 @@ class DeskConfig(AppConfig):
 
     name = "desk"
     verbose_name = _("Desk")
+
+    def ready(self) -> None:
+        """Register the checks."""
+        from . import checks  # noqa: F401

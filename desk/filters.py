@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from typing import Any
 from uuid import UUID
 
@@ -92,9 +92,20 @@ class Moment(Filter):
             found = None
         if found is None:
             raise ValueError(_("“%s” is not a date.") % text[:40])
-        if isinstance(found, datetime):
-            return found if timezone.is_aware(found) else timezone.make_aware(found)
-        return day_edge(found, is_end=self.is_end)
+        if not isinstance(found, datetime):
+            at = day_edge(found, is_end=self.is_end)
+        else:
+            at = found if timezone.is_aware(found) else timezone.make_aware(found)
+        return reckonable(at)
+
+
+def reckonable(at: datetime) -> datetime:
+    """Return a moment that can be said in UTC. Raises: ValueError for one before the year 1 or after 9999 there."""
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(_("“%s” is not a date.") % at.isoformat()) from None
+    return at
 
 
 def day_edge(day: date, *, is_end: bool) -> datetime:
@@ -153,6 +164,10 @@ def read(filters: Sequence[Filter], given: Mapping[str, str]) -> Asked:
         if not text:
             continue
         texts[one.name] = text
+        if "\x00" in text:
+            # PostgreSQL takes it in no text, and no other kind of value has it.
+            errors[one.name] = _("“%s” holds a character that no row has.") % text.replace("\x00", "␀")[:40]
+            continue
         try:
             values[one.name] = one.parse(text)
         except ValueError as error:

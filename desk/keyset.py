@@ -7,10 +7,13 @@ unique column, and all its columns go the same way, so that one index serves it 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, Q, QuerySet
+from django.utils import timezone
 
 AFTER, BEFORE = "after", "before"
 SEPARATOR = "~"
@@ -111,6 +114,11 @@ def parsed(model: type[Model], names: Sequence[str], text: str) -> list[Any]:
         if len(parts) != len(names) or "\x00" in text:
             raise ValueError(f"{len(names)} values are needed, without NUL")
         values = [model._meta.get_field(name).to_python(part) for name, part in zip(names, parts, strict=True)]  # type: ignore[union-attr]
+        for value in values:
+            if isinstance(value, datetime):
+                value.astimezone(UTC)  # what cannot be said in UTC overflows here, not in the database's adapter
+                if settings.USE_TZ and timezone.is_naive(value):
+                    raise ValueError("a moment has a zone")
     except (ValueError, OverflowError, ValidationError) as error:
         raise BadRequest(f"{text[:80]!r} is no place in this list") from error
     if None in values:

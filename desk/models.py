@@ -1,4 +1,4 @@
-"""Who did what, when, on what; and who belongs to which tenant."""
+"""Who did what, when, on what; who belongs to which tenant; and the tokens of programs."""
 
 from django.conf import settings
 from django.db import models
@@ -11,6 +11,7 @@ NAME_CHARS_MAX = 254
 SCOPE_CHARS_MAX = 1000
 NOTE_CHARS_MAX = 1000
 TENANT_CHARS_MAX = 64
+TOKEN_NAME_CHARS_MAX = 100
 
 
 class ActionOutcome(models.TextChoices):
@@ -82,3 +83,40 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} / {self.tenant}"
+
+
+class Token(models.Model):
+    """
+    One secret by which a program reads the API as its user.
+
+    Only the SHA-256 of it is kept: it has 256 random bits, so that neither salt nor a slow hash would add anything.
+    """
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="desk_tokens", verbose_name=_("user")
+    )
+    name = models.CharField(_("name"), max_length=TOKEN_NAME_CHARS_MAX)
+    prefix = models.CharField(_("begins with"), max_length=20)
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = UtcDateTimeField(_("created"), db_default=UtcNow())
+    last_used_at = UtcDateTimeField(_("last used"), null=True, blank=True)
+    expires_at = UtcDateTimeField(_("ends"), null=True, blank=True)
+    revoked_at = UtcDateTimeField(_("revoked"), null=True, blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "desk_token"
+        verbose_name = _("token")
+        verbose_name_plural = _("tokens")
+        permissions = [("view_metrics", "Can read /metrics")]
+        constraints = [
+            # A form that is sent twice makes one token.
+            models.UniqueConstraint(
+                fields=["user", "name"], condition=Q(revoked_at__isnull=True), name="uq_desk_token_name"
+            ),
+            models.CheckConstraint(condition=~Q(name="") & ~Q(digest=""), name="ck_desk_token_named"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"

@@ -3,4 +3,4 @@
 from django.apps import apps
 
 if apps.is_installed("desk"):
-    from .pages import channels, control, mails, panels, runs, suppressions, tasks  # noqa: F401
+    from .pages import api, channels, control, mails, measures, panels, runs, suppressions, tasks  # noqa: F401

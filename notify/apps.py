@@ -11,6 +11,6 @@ class NotifyConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the checks and find the steps in every app's ``notifications.py``."""
-        from . import checks  # noqa: F401
+        from . import checks, mail_checks  # noqa: F401
 
         autodiscover_modules("notifications")

@@ -224,3 +224,13 @@ def check_lock(alias: str) -> Iterator[CheckMessage]:
     if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         hint = "Remove it for this alias, or keep in mind that all candidates of a step are held in memory."
         yield Warning("DISABLE_SERVER_SIDE_CURSORS is set", hint=hint, obj=alias, id="notify.W002")
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+def check_home(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """W004: the databases that are looked into are not the one with the control table."""
+    home = router.db_for_write(Control)
+    if not databases or home in databases:
+        return []
+    text = f"notifications are kept in {home!r}, which was not looked into"
+    return [Warning(text, hint=f"Run: manage.py doctor --database {home}", obj=", ".join(databases), id="notify.W004")]

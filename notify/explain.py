@@ -1,7 +1,7 @@
 """Why this event was or was not notified, and what became of its message; reads only."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -54,6 +54,11 @@ class Explanation:
     key: int
     key2: int | None
     events: tuple[EventStory, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the command prints it and the API answers."""
+        events = [{**asdict(event), "sentences": event.sentences} for event in self.events]
+        return {"kind": self.kind, "key": self.key, "key2": self.key2, "events": events}
 
 
 @dataclass(frozen=True, kw_only=True)

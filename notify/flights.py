@@ -7,7 +7,7 @@ from typing import Any
 
 from .bodies import Body
 from .conf import Conf
-from .letters import key_of, make_letter, recipients_of, render_mail, render_together, split_parts
+from .letters import key_of, make_letter, recipients_of, render_alone, render_mail, render_together, split_parts
 from .models import AttemptOutcome, HeldFor, MailQueue, MailState
 from .outcomes import Settlement
 from .rendering import NO_RECIPIENT
@@ -62,9 +62,8 @@ def plan_flights(mail: MailQueue, settlement: Settlement, ground: Ground) -> Ite
     if not mail.subject:
         settlement.block("the subject is empty")
         return
-    others, taken = fellow_travellers(mail, step, ground)
+    subject, body, others, taken = made(mail, step, ground)
     settlement.followers = tuple(other.pk for other in others)
-    subject, body = render_together(mail, others) if others else ("", render_mail(mail))
     for place, (part, to, recipients) in enumerate(parts):
         letter = make_letter(
             mail,
@@ -85,6 +84,35 @@ def plan_flights(mail: MailQueue, settlement: Settlement, ground: Ground) -> Ite
             values=kept(mail, body) if is_first else {},
             taken=taken if is_first else (),
         )
+
+
+def made(mail: MailQueue, step: Step | None, ground: Ground) -> tuple[str, Body, Sequence[MailQueue], tuple[int, ...]]:
+    """
+    Return a digest's subject, the bodies, the mails that travel in this one, and the ids of those that join only now.
+
+    Raises: whatever a template or a value of this mail raises; one of another leaves that one behind, to be blocked by
+    itself when its own turn comes.
+    """
+    body = render_mail(mail)
+    if digest_window(step, ground.conf) is None:
+        return "", body, (), ()
+    is_first = not (mail.attempts or mail.message_text)
+    joining = fellow_travellers(mail, ground) if is_first else companions(mail, ground)
+    # A digest that was sent once is sent as it was: its bodies are kept, only its subject is made again.
+    bodies = [(other, found) for other in joining if (found := try_body(other) if is_first else Body("", ""))]
+    others = [other for other, _body in bodies]
+    if not others:
+        return "", body, (), ()
+    subject, body = render_together(mail, [(mail, body), *bodies])
+    return subject, body, others, tuple(other.pk for other in others) if is_first else ()
+
+
+def try_body(mail: MailQueue) -> Body | None:
+    """Return a mail's bodies, None when they cannot be made."""
+    try:
+        return render_alone(mail)
+    except Exception:  # whatever a template or a value raises; the mail's own turn says what
+        return None
 
 
 def kept(mail: MailQueue, body: Body) -> dict[str, str]:
@@ -130,16 +158,15 @@ def choose(
     return parts
 
 
-def fellow_travellers(
-    mail: MailQueue, step: Step | None, ground: Ground
-) -> tuple[Sequence[MailQueue], tuple[int, ...]]:
-    """Return the mails that travel in this one, and the ids of those that join it only now."""
-    if digest_window(step, ground.conf) is None:
-        return (), ()
+def companions(mail: MailQueue, ground: Ground) -> Sequence[MailQueue]:
+    """Return the mails that have travelled in this one before."""
     mails = MailQueue.objects.using(ground.using).select_related("control")
-    if mail.attempts or mail.message_text:
-        # What was tried once is tried again as it was.
-        return list(mails.filter(digest_of=mail.pk).order_by("pk")), ()
+    return list(mails.filter(digest_of=mail.pk).order_by("pk"))
+
+
+def fellow_travellers(mail: MailQueue, ground: Ground) -> Sequence[MailQueue]:
+    """Return the mails that could join this one now."""
+    mails = MailQueue.objects.using(ground.using).select_related("control")
     joining = mails.free_for(ground.worker, ground.now).filter(
         control__kind=mail.control.kind,
         template=mail.template,
@@ -152,5 +179,4 @@ def fellow_travellers(
         message_text="",
         digest_of__isnull=True,
     )
-    found = list(joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1])
-    return found, tuple(other.pk for other in found)
+    return list(joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1])

@@ -11,6 +11,7 @@ from .backends import room_for
 from .conf import conf
 from .errors import UnknownMail, WrongAddress
 from .models import SUBJECT_UNITS_MAX, Attempt, AttemptOutcome, MailQueue, MailState
+from .remaking import remake_mails
 from .rendering import PROBLEM_CHARS_MAX
 from .texts import one_line, shorten
 
@@ -35,11 +36,15 @@ def release_mails(mails: QuerySet[MailQueue], *, actor: str, using: str | None =
     """
     Let blocked and uncertain mails of these go; return how many.
 
-    A blocked one whose fault is still there is blocked again by the next delivery. An uncertain one is sent again, with
+    One whose message could not be made is made anew first; when that fails again, it stays blocked and says why. A
+    blocked one whose fault is still there is blocked again by the next delivery. An uncertain one is sent again, with
     the same Message-ID: whoever has it already may get it twice.
     """
+    using = using or router.db_for_write(MailQueue)
     overruled = (AttemptOutcome.UNCERTAIN, AttemptOutcome.SUPPRESSED)
-    return reopen(mails, RELEASED_STATES, overruled, actor=actor, using=using)
+    remake_mails(list(mails.using(using).values_list("pk", flat=True)), using=using)
+    made = mails.exclude(state=MailState.BLOCKED, subject="")
+    return reopen(made, RELEASED_STATES, overruled, actor=actor, using=using)
 
 
 def reopen(

@@ -46,14 +46,24 @@ def render_mail(mail: MailQueue) -> Body:
     """
     if mail.message_text:
         return Body(mail.message_text, mail.message_html)
+    return render_alone(mail)
+
+
+def render_together(leader: MailQueue, bodies: Sequence[tuple[MailQueue, Body]]) -> tuple[str, Body]:
+    """
+    Return the subject and the bodies of a digest, given those of its mails, the leader's among them.
+
+    What was sent once is sent again as it was, whatever its templates and values say today.
+    Raises: whatever the digest's own templates raise.
+    """
+    shown = [(mail.subject, body) for mail, body in sorted(bodies, key=lambda pair: pair[0].pk)]
+    subject, body = render_digest(shown, name=leader.template, language=leader.language)
+    return subject, Body(leader.message_text, leader.message_html) if leader.message_text else body
+
+
+def render_alone(mail: MailQueue) -> Body:
+    """Return a mail's bodies from its frozen values. Raises: whatever a template or a value raises."""
     return render_body(mail.template, mail.payload, language=mail.language)
-
-
-def render_together(leader: MailQueue, others: Sequence[MailQueue]) -> tuple[str, Body]:
-    """Return the subject and the bodies of a digest. Raises: whatever a template or a value raises."""
-    everyone = sorted([leader, *others], key=lambda mail: mail.pk)
-    items = [(mail.subject, render_body(mail.template, mail.payload, language=mail.language)) for mail in everyone]
-    return render_digest(items, name=leader.template, language=leader.language)
 
 
 def sender_of(conf: Conf) -> str:

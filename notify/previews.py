@@ -10,7 +10,7 @@ from .bodies import Body, render_body
 from .conf import conf
 from .errors import UnknownMail
 from .explain import Inquiry, events_of
-from .letters import make_letter, recipients_of, render_mail, render_together
+from .letters import make_letter, recipients_of, render_alone, render_mail, render_together
 from .models import Control, MailQueue
 from .rendering import make_messages
 from .steps import Event, Step, columns_of, event_reader, reading_order, steps_of, supported_language
@@ -39,9 +39,11 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
     rows = MailQueue.objects.using(using).select_related("control")
     mail = rows.get(pk=mail.digest_of_id or mail.pk)
     others = list(rows.filter(digest_of=mail.pk).order_by("pk"))
-    subject, body = render_together(mail, others) if others else ("", render_mail(mail))
-    if mail.message_text:
-        body = Body(mail.message_text, mail.message_html)  # of a digest, too: what was sent, whatever its templates say
+    subject, body = "", render_mail(mail)
+    if others:
+        # What was sent is shown as it was: then the subject alone is made of them.
+        bodies = [(other, Body("", "") if mail.message_text else render_alone(other)) for other in others]
+        subject, body = render_together(mail, [(mail, body), *bodies])
     to = recipients_of(mail, settings).good
     letter = make_letter(
         mail,

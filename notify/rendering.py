@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from .texts import TENANT_UNITS_MAX, clean, is_tenant, one_line, shorten
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
 NO_RECIPIENT = "no recipient"
+#: Begins the problem of a message that raised.
+UNMADE = "cannot be made"
 QUEUED, BLOCKED = MailState.QUEUED, MailState.BLOCKED
 
 
@@ -60,7 +63,7 @@ def make_singly(step: Step, events: Sequence[Event], *, fold_local_part: bool) -
         try:
             messages += make_alike(step, [event], fold_local_part=fold_local_part)
         except Exception as error:  # what a template or a value raises is told in the row
-            messages.append(blocked(event, f"cannot be made: {type(error).__name__}: {error}"))
+            messages.append(unmade(event, error, fold_local_part=fold_local_part))
     return messages
 
 
@@ -125,6 +128,17 @@ def blocked(event: Event, reason: str) -> Message:
     return silent(event)._replace(
         language=event.language, state=MailState.BLOCKED, problem=shorten(one_line(reason), PROBLEM_CHARS_MAX)
     )
+
+
+def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
+    """Return the stand-in of a message that raised, with what can be kept, so that it can be made anew later."""
+    message = blocked(event, f"{UNMADE}: {type(error).__name__}: {error}")
+    # One of the two may be what has raised.
+    with suppress(Exception):
+        message = message._replace(recipients=parse_recipients(event.recipients, fold_local_part=fold_local_part).good)
+    with suppress(Exception):
+        message = message._replace(payload=freeze(event.values))
+    return message
 
 
 def silent(event: Event) -> Message:

@@ -3,4 +3,4 @@
 from django.apps import apps
 
 if apps.is_installed("desk"):
-    from .pages import panels, plans, receipts, reconciling, runs  # noqa: F401
+    from .pages import api, measures, panels, plans, receipts, reconciling, runs  # noqa: F401

@@ -112,6 +112,16 @@ def check_database(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
     return [message for alias in mine for message in database_flaws(alias)]
 
 
+@register(Tags.database, "kwit", deploy=True)
+def check_home(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """W036: the databases that are looked into are not the one with the receipts."""
+    home = router.db_for_write(Change)
+    if not databases or home in databases:
+        return []
+    text = f"receipts are kept in {home!r}, which was not looked into"
+    return [Warning(text, hint=f"run manage.py doctor --database {home}", id="receipts.W036")]
+
+
 def silent_database(alias: str) -> CheckMessage | None:
     """Return a finding when there is no connection to be had."""
     try:

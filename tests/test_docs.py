@@ -106,7 +106,7 @@ def our_models(*labels: str) -> list[type[models.Model]]:
     return [model for model in found if model.__module__.partition(".")[0] in labels]
 
 
-@pytest.mark.parametrize("model", our_models("notify", "receipts"), ids=lambda model: model._meta.db_table)
+@pytest.mark.parametrize("model", our_models("desk", "notify", "receipts"), ids=lambda model: model._meta.db_table)
 def test_each_table_is_in_the_reference_with_each_column_constraint_and_index(model):
     text = section(model._meta.db_table)
     names = [field.column for field in model._meta.local_fields]
@@ -139,7 +139,9 @@ def environment_names() -> set[str]:
                 for child in node.body:
                     visit(child, {**known, node.target.id: value})
             return
-        if isinstance(node, ast.Call) and re.fullmatch(r"env\.(str|bool|int|list|email_url)", ast.unparse(node.func)):
+        if isinstance(node, ast.Call) and re.fullmatch(
+            r"env\.(str|bool|int|list|email_url|duration|moment|database)", ast.unparse(node.func)
+        ):
             names.add(eval(compile(ast.Expression(node.args[0]), "settings", "eval"), {}, known))
         for child in ast.iter_child_nodes(node):
             visit(child, known)

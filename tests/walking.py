@@ -10,16 +10,19 @@ from uuid import UUID, uuid4
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.utils import quote
+from django.contrib.auth.models import User
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Model
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from desk.models import Action
+from desk.tokens import make_token
 from notify.models import Attempt, Channel, Control, MailQueue, RunLog, Suppression, TaskQueue
 from portal.models import OrderLine
 from receipts.api import Target, cancel_many, reconcile, record_reconciliation, store_plan
-from receipts.models import Change
+from receipts.models import Change, ReconciliationRun
+from receipts.runs import ask_for_run
 from tests.factories import make_comment, make_line, make_order
 
 #: An argument of a route, ``<int:pk>`` or ``<pk>``.
@@ -76,6 +79,10 @@ def fill(word: str, *, tenant: str, key: int) -> Rows:
     rows.add(TaskQueue.objects.create(control=control, tenant=tenant, **task))
     rows.add(TaskQueue.objects.create(control=control, tenant=tenant, **task, done_by=word, done_at=timezone.now()))
     rows.add(Action.objects.create(actor=word, name=word, subject=word, scope=word, note=word, tenant=tenant))
+    rows.add(make_token(User.objects.create_user(word), name=word)[0])
+    run, _ = ask_for_run(tenants=[tenant], actor=word)
+    ReconciliationRun.objects.try_end(run.pk, outcome="failed", error=word)
+    rows.add(run)
     fill_business(rows)
     return rows
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -107,8 +107,8 @@ def in_states(*states: MailState) -> Callable[[Rows], Rows]:
 
 
 def lacks_nothing(rows: Rows) -> Rows:
-    """Return the blocked mails that could be sent as they are."""
-    return in_states(MailState.BLOCKED)(rows).exclude(subject="").exclude(recipients=[])
+    """Return the blocked mails that could be sent as they are, and those whose message can be made anew."""
+    return in_states(MailState.BLOCKED)(rows).filter(Q(subject="") | ~Q(recipients=[]))
 
 
 MAIL_ACTS = (
@@ -126,8 +126,8 @@ MAIL_ACTS = (
         name="release",
         label=gettext_lazy("Release"),
         explains=gettext_lazy(
-            "Held mails go back into the queue and are sent by the next delivery. A mail without an address or a "
-            "subject stays blocked."
+            "Held mails go back into the queue and are sent by the next delivery. A mail whose message could not be "
+            "made is made anew; when that fails again, it stays blocked and says why."
         ),
         permission=MAIL_PERMISSION,
         verb=on_mails(release_mails),

@@ -174,6 +174,6 @@ def sent_since(since: datetime) -> tuple[dict[str, int], datetime | None]:
     return dict(counted), cut_at
 
 
-def bounded(rows: QuerySet[MailQueue] | QuerySet[TaskQueue]) -> int:
-    """Return how many rows there are, at most one more than ``COUNT_MAX``."""
-    return rows.order_by().values("pk")[: COUNT_MAX + 1].count()
+def bounded(rows: QuerySet[MailQueue] | QuerySet[TaskQueue], *, most: int = COUNT_MAX) -> int:
+    """Return how many rows there are, at most one more than ``most``."""
+    return rows.order_by().values("pk")[: most + 1].count()

@@ -37,6 +37,22 @@ class ReceiptsCommand(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Warn when another database is named than the site's, then run the command."""
+        if text := self.elsewhere(options.get("database")):
+            (options.get("stderr") or self.stderr).write(text + "\n")
+        return super().execute(*args, **options)
+
+    def elsewhere(self, alias: str | None) -> str:
+        """Say that the site keeps receipts in another database than this one; an empty text when it does not."""
+        home = router.db_for_write(Change)
+        if alias in (None, home):
+            return ""
+        return (
+            f"Warning: --database {alias}, but this site keeps receipts in {home!r} "
+            f"(RECEIPTS_DATABASE_URL or a router): its receipts are not the ones worked on here."
+        )
+
     def alias(self, options: dict[str, Any]) -> str:
         """Return the database to use."""
         return options["database"] or router.db_for_write(Change)

@@ -115,6 +115,7 @@ register(
         title=gettext_lazy("Receipts"),
         template="desk/tiles_panel.html",
         permission="receipts.view_change",
+        is_for_tenants=True,
         build=build_receipts,
     )
 )

@@ -171,7 +171,8 @@ def newcomer(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "demo_settings.py").write_text(
         "from config.settings import *\n"
         f"VAR_DIR = __import__('pathlib').Path({str(tmp_path)!r})\n"
-        "DATABASES = {'default': database(f'sqlite:///{VAR_DIR / \"kwit.sqlite3\"}')}\n"
+        "file = f'sqlite:///{VAR_DIR / \"kwit.sqlite3\"}'\n"
+        "DATABASES = {'default': promising(env.database('DATABASE_URL', default=file))}\n"
     )
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
     return kept | {"DEBUG": "1", "PYTHONPATH": str(tmp_path), "DJANGO_SETTINGS_MODULE": "demo_settings"}

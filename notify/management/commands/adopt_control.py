@@ -4,14 +4,15 @@ import json
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
 from ...adoption import Adoption, Source, adopt
 from ...errors import NotifyError
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Write a control row for each key of an existing table; exit 1 and change nothing when a row is faulty."""
 
     help = "Take over the keys of another control table, so that nothing is notified twice at the change-over."

@@ -5,15 +5,16 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from ...errors import NotifyError
 from ...handover import send_due
 from ...reports import delivery_json, delivery_text
 from ...stopping import stopping_on_sigterm
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Send what is due; exit 0 unless the channel is in trouble (1): then no mail has lost an attempt."""
 
     help = "Send what is due, once; what fails is marked and the others go on."

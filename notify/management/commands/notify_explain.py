@@ -2,16 +2,15 @@
 
 import json
 from argparse import ArgumentParser
-from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand
 from django.core.serializers.json import DjangoJSONEncoder
 
 from ...explain import explain_event
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Say for one event whether and when it was notified, what became of the message, or why it was not."""
 
     help = "Say for one event whether and when it was notified, what became of the message, or why it was not."
@@ -30,8 +29,6 @@ class Command(BaseCommand):
         """Explain."""
         told = explain_event(kind=kind, key=key, key2=key2, using=database)
         if is_json:
-            events = [{**asdict(event), "sentences": event.sentences} for event in told.events]
-            shown = {"kind": kind, "key": key, "key2": key2, "events": events}
-            self.stdout.write(json.dumps(shown, cls=DjangoJSONEncoder, ensure_ascii=False))
+            self.stdout.write(json.dumps(told.as_json(), cls=DjangoJSONEncoder, ensure_ascii=False))
         else:
             self.stdout.write("\n\n".join("\n".join(event.sentences) for event in told.events))

@@ -7,19 +7,20 @@ from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError, connections
 
 from ...errors import NotifyError
 from ...passes import PassReport, run_pass
 from ...reports import as_json, as_table
 from ...stopping import stopping_on_sigterm
+from ..command import NotifyCommand
 
 #: EX_TEMPFAIL of sysexits.h: try again later.
 EXIT_SKIPPED = 75
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Look for events once and queue one message for each; exit 0 unless a step failed."""
 
     # A faulty step must not keep the others from running: the pass logs it as that step's error.

@@ -5,13 +5,14 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from ...errors import NotifyError
 from ...previews import Preview, preview_event, preview_example
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Show an event's mail: the queued one, what a pass would queue now, or the kind's example."""
 
     help = "Show an event's mail as its recipients get it; without KEY the kind's example."

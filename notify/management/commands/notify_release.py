@@ -5,15 +5,16 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from ...channels import resume_channel
 from ...errors import NotifyError
 from ...interventions import confirm_mails, correct_mail, release_mails
 from ...models import MailQueue
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Let blocked and uncertain mails go, correct or confirm one, or end a channel's pause."""
 
     help = "Let blocked and uncertain mails go, correct or confirm them, or end a channel's pause."

@@ -5,13 +5,14 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from ...interventions import retry_mails
 from ...models import MailQueue
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Queue failed and partial mails again, for whoever has not got them."""
 
     help = "Queue failed and partial mails again, for whoever has not got them."

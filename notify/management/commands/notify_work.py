@@ -4,14 +4,13 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from ...reports import as_json, delivery_json
 from ...stopping import stopping_on_sigterm
 from ...working import RoundReport, work
+from ..command import NotifyCommand
 
 
-class Command(BaseCommand):
+class Command(NotifyCommand):
     """Run a pass and a delivery again and again, for containers and services; SIGTERM ends it cleanly."""
 
     help = "Run a pass and a delivery again and again, until SIGTERM; PostgreSQL's NOTIFY kwit wakes it."
