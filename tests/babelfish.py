@@ -66,6 +66,8 @@ def work_around(connection: Any, **kwargs: Any) -> None:
         if not is_babelfish(cursor):
             return
         wrapper = type(cursor.cursor)
+    know_temporary_names(connection)
+    connection_created.connect(know_temporary_names, dispatch_uid="babelfish's names")
     # Its errors are PostgreSQL's in PostgreSQL's words.
     microsoft.TRANSIENT_MARKS += ("deadlock detected", "lock timeout")
     # Others' tables as they are today: their migrations need ALTER COLUMN … NULL, or names of more than 63 characters.
@@ -87,6 +89,13 @@ def work_around(connection: Any, **kwargs: Any) -> None:
         return execute(self, sql, params)
 
     wrapper.execute = execute_with_nulls_written_out
+
+
+def know_temporary_names(connection: Any, **kwargs: Any) -> None:
+    """Have the session look up temporary names from its start: it cannot look up a foreign key again once it begins."""
+    if connection.vendor == "microsoft":
+        with connection.cursor() as cursor:
+            cursor.execute("DECLARE @first TABLE (id int); INSERT INTO @first (id) VALUES (1);")
 
 
 def drop(self: Any, test_database_name: str, verbosity: int) -> None:
