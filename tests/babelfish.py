@@ -4,6 +4,7 @@ What the suite leaves out when the server is Babelfish, the stand-in for SQL Ser
 Babelfish speaks T-SQL but has faults of its own; ``docs/sql-server.md`` lists them. Nothing outside tests knows of it.
 """
 
+import re
 from functools import cache
 from graphlib import TopologicalSorter
 from typing import Any
@@ -82,6 +83,12 @@ def work_around(connection: Any, **kwargs: Any) -> None:
             # Busy is -999 there, and application locks belong to the whole server: suites on two databases would meet.
             sql = sql.replace("SELECT @code,", "SELECT CASE @code WHEN -999 THEN -1 ELSE @code END,")
             sql = sql.replace(f"N'{microsoft.LOCK}'", f"N'{microsoft.LOCK} {self.connection.settings_dict['NAME']}'")
+        if sql.startswith("SET IDENTITY_INSERT") and RETURNED in sql:
+            # No id may be given there to a row that OUTPUT puts into a table: read it from its own table instead.
+            sql = re.sub(r"SET NOCOUNT ON; .*?; INSERT INTO", "SET NOCOUNT ON; INSERT INTO", sql, count=1)
+            sql = re.sub(rf" OUTPUT .* INTO {RETURNED} VALUES", " VALUES", sql, count=1)
+            table = sql.split()[2]
+            sql = sql.replace(f"{RETURNED}; DROP TABLE {RETURNED};", f"{table} WHERE [id] = SCOPE_IDENTITY();")
         # A parameter that is NULL has the type varchar there, which is not converted to datetimeoffset.
         if params and None in params:
             sql = sql % tuple("NULL" if param is None else "%s" for param in params)
@@ -104,6 +111,8 @@ def drop(self: Any, test_database_name: str, verbosity: int) -> None:
         cursor.execute(f"DROP DATABASE {self.connection.ops.quote_name(test_database_name)}")
 
 
+#: Where mssql-django has the database put what an INSERT returns.
+RETURNED = "#django_returning_insert"
 #: Left as they are by the flush, which would have them made again.
 KEPT = ("django_content_type", "auth_permission")
 
