@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.conf import settings
+from django.core.management.commands import flush
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.signals import connection_created
 
@@ -75,6 +76,8 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     settings.MIGRATION_MODULES = {app.label: None for app in apps.get_app_configs() if app.label not in OURS}
     type(connection.ops).sql_flush = sql_flush
     type(connection.creation)._destroy_test_db = drop
+    # Content types and permissions are kept by that flush, and asking for each of them takes seconds there.
+    flush.__dict__["emit_post_migrate_signal"] = lambda *args, **kwargs: None
     execute = wrapper.execute
 
     def execute_with_nulls_written_out(self: Any, sql: str, params: Any = None) -> Any:
