@@ -2,8 +2,10 @@
 
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from notify.delivery import deliver_due
@@ -185,6 +187,32 @@ def test_a_delivery_told_to_stop_finishes_the_mail_in_hand_and_frees_the_rest():
 
         assert (report.sent, len(server.received)) == (2, 2)
     assert MailQueue.objects.filter(state="queued", worker="", lease_until=None).count() == 3
+
+
+def break_off(raw: Any) -> None:
+    """Leave a session as Ctrl-C leaves it in the middle of a statement: it takes no other."""
+    if connection.vendor == "sqlite":
+        raw.execute("BEGIN IMMEDIATE")
+    elif connection.vendor == "postgresql":
+        raw.pgconn.send_query(b"SELECT 1")
+
+
+def test_ctrl_c_in_the_middle_of_a_statement_stays_ctrl_c_and_what_was_sent_is_known():
+    mails, interrupted = [make_mail() for _ in range(3)], []
+    with smtp_server() as server:
+
+        def interrupt(execute, sql, params, many, context):
+            if len(server.received) == 2 and not interrupted:
+                interrupted.append(sql)
+                break_off(context["connection"].connection)
+                raise KeyboardInterrupt
+            return execute(sql, params, many, context)
+
+        with connection.execute_wrapper(interrupt), pytest.raises(KeyboardInterrupt):
+            deliver_due(transport=server.transport())
+
+    assert [state(mail) for mail in mails] == ["sent", "sent", "queued"]
+    assert not MailQueue.objects.exclude(worker="").exists()
 
 
 def test_the_command_stops_cleanly_on_sigterm():
