@@ -152,7 +152,9 @@ def test_nobody_changes_the_record_of_actions(admin_client: Client) -> None:
     assert "&lt;b&gt;eve" in admin_client.get("/admin/desk/action/").content.decode()
     assert admin_client.get(f"/admin/desk/action/{action.pk}/change/").status_code == 200
     assert admin_client.post(f"/admin/desk/action/{action.pk}/change/", {"actor": "x"}).status_code == 405
-    assert admin_client.post(f"/admin/desk/action/{action.pk}/delete/").status_code == 403
+    for data in ({}, {"post": "yes"}, {"_to_field": ""}, {"_to_field": "actor"}):
+        assert admin_client.post(f"/admin/desk/action/{action.pk}/delete/", data).status_code == 403
+        assert admin_client.get(f"/admin/desk/action/{action.pk}/delete/", data).status_code == 403
     assert admin_client.get("/admin/desk/action/add/").status_code == 403
 
 

@@ -134,6 +134,18 @@ def test_every_problem_is_shown_at_its_row_and_nothing_is_stored(ann: Client) ->
     assert not Action.objects.exists()
 
 
+def test_a_problem_is_said_in_the_readers_language_with_what_was_given() -> None:
+    reader = signed_in("jan", *WRITE, headers={"accept-language": "pl"})
+
+    found = problems(send(reader, "id,revision,qty\n50%s,4,10\n", change_id="CHG ", tenant="acme"))
+
+    assert ("—", "change_id", "'CHG '", "ma odstęp na początku lub na końcu") in found
+    assert ("2", "id", "'50%s'", "musi być liczbą całkowitą, a nie '50%s'") in found
+    assert problems(send(reader, "")) == [
+        ("—", "plik", "—", "nic nie zawiera; pierwszy wiersz musi mieć id, revision i qty")
+    ]
+
+
 def test_problems_of_json_are_named_by_position(ann: Client) -> None:
     rows = '[{"id": 1, "revision": 4, "qty": 10}, {"id": true, "qty": "1", "extra": 1}]'
     page = send(ann, f'{{"change_id": "CHG-1", "tenant": "acme", "targets": {rows}}}', name="p.json")
