@@ -78,7 +78,8 @@ def problems(page: Any) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("form", ["csv", "json", "xlsx", "pasted csv", "pasted json"])
 def test_a_plan_in_any_form_is_kept_as_a_draft_of_its_author(ann: Client, form: str) -> None:
-    one, two = make_line(), make_line()
+    # SQL Server goes on counting from the largest id of another test, which no workbook can hold.
+    one, two = make_line(pk=1), make_line(pk=2)
     rows = [{"id": line.pk, "revision": 4, "qty": 10} for line in (two, one)]
     whole = json.dumps({"change_id": "CHG-1", "tenant": "acme", "targets": rows})
     fields: dict[str, Any] = {
