@@ -22,7 +22,7 @@ from .backends import room_for
 from .backends.base import Room
 from .conf import Conf, as_moment
 from .models import MailState
-from .reading import Part, Unreadable, read
+from .reading import Part, Unreadable, as_events, read
 from .rendering import Message, blocked, make_messages, silent
 from .rows import control_row, has_task, mail_count, mail_rows, task_rows
 from .steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
@@ -148,8 +148,9 @@ def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -
                 tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
                 return False
             with uncollected():
-                write_events([as_event(row) for row in rows], step, job, tally)
-            write_unreadable(unreadable, step, job, tally)
+                events, faulty = as_events(rows, names, as_event)
+                write_events(events, step, job, tally)
+            write_unreadable([*unreadable, *faulty], step, job, tally)
     return True
 
 
