@@ -26,12 +26,12 @@ from .backends.base import Change
 from .channels import get_pause, pause_channel, record_success
 from .conf import Conf, conf
 from .errors import ChannelDown, ClaimLost
-from .flights import Flight, Ground, plan_flights
-from .letters import key_of, recipients_of, split_parts
+from .flights import Flight, Ground, has_open, lost_results, plan_flights
+from .letters import key_of, recipients_of
 from .models import Attempt, AttemptOutcome, MailQueue, MailState, Suppression
 from .outcomes import DeliveryReport, Settlement, as_attempts, conclude, gone_mailboxes, record_unexpected
 from .suppressions import suppress
-from .transports.base import Reply, Result, Transport
+from .transports.base import Transport
 from .transports.finding import find_transport
 
 logger = logging.getLogger(__name__)
@@ -125,6 +125,10 @@ def deliver_due(
     run.report.uncertain += rescue(using=using, now=run.read_clock(), conf=settings)
     try:
         deliver_all(run, limit, only)
+    except (KeyboardInterrupt, SystemExit):
+        # Perhaps in the middle of a statement: that session takes no other, and its error would hide why we stop.
+        connection.close()
+        raise
     finally:
         try:
             commit(run)
@@ -378,23 +382,3 @@ def rescue(*, using: str, now: datetime, conf: Conf) -> int:
                 settle(settlement, using=using, worker=mail.worker)
                 found += settlement.values["state"] == MailState.UNCERTAIN
     return found
-
-
-def open_of_part(mail: MailQueue, settlement: Settlement, conf: Conf) -> dict[int, list[str]]:
-    """Return, per part, the recipients that earlier attempts have not done with."""
-    known = {key_of(address, conf) for address in settlement.final}
-    parts = enumerate(split_parts(recipients_of(mail, conf).good, conf))
-    return {part: [address for address in to if key_of(address, conf) not in known] for part, to in parts}
-
-
-def lost_results(mail: MailQueue, settlement: Settlement, conf: Conf) -> list[Result]:
-    """Return the outcome of the recipients that were addressed when their worker went silent."""
-    text = f"worker {mail.worker} was not heard of again while this was on the wire"
-    addressed = open_of_part(mail, settlement, conf).get(mail.flight or 0, [])
-    return [Result(address, AttemptOutcome.UNCERTAIN, Reply(text=text)) for address in addressed]
-
-
-def has_open(mail: MailQueue, settlement: Settlement, conf: Conf) -> bool:
-    """Whether other parts of the mail wait for their flight."""
-    rest = open_of_part(mail, settlement, conf)
-    return any(addresses for part, addresses in rest.items() if part != (mail.flight or 0))

@@ -180,3 +180,23 @@ def fellow_travellers(mail: MailQueue, ground: Ground) -> Sequence[MailQueue]:
         digest_of__isnull=True,
     )
     return list(joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1])
+
+
+def open_of_part(mail: MailQueue, settlement: Settlement, conf: Conf) -> dict[int, list[str]]:
+    """Return, per part, the recipients that earlier attempts have not done with."""
+    known = {key_of(address, conf) for address in settlement.final}
+    parts = enumerate(split_parts(recipients_of(mail, conf).good, conf))
+    return {part: [address for address in to if key_of(address, conf) not in known] for part, to in parts}
+
+
+def lost_results(mail: MailQueue, settlement: Settlement, conf: Conf) -> list[Result]:
+    """Return the outcome of the recipients that were addressed when their worker went silent."""
+    text = f"worker {mail.worker} was not heard of again while this was on the wire"
+    addressed = open_of_part(mail, settlement, conf).get(mail.flight or 0, [])
+    return [Result(address, AttemptOutcome.UNCERTAIN, Reply(text=text)) for address in addressed]
+
+
+def has_open(mail: MailQueue, settlement: Settlement, conf: Conf) -> bool:
+    """Whether other parts of the mail wait for their flight."""
+    rest = open_of_part(mail, settlement, conf)
+    return any(addresses for part, addresses in rest.items() if part != (mail.flight or 0))

@@ -22,9 +22,9 @@ from .backends import room_for
 from .backends.base import Room
 from .conf import Conf, as_moment
 from .models import MailState
-from .reading import Part, Unreadable, read
+from .reading import Part, Unreadable, as_events, read
 from .rendering import Message, blocked, make_messages, silent
-from .rows import control_row, mail_count, mail_rows, task_row
+from .rows import control_row, has_task, mail_count, mail_rows, task_rows
 from .steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
 
 #: How often a chunk is tried when another transaction was in the way. With the pauses below about three seconds.
@@ -148,8 +148,9 @@ def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -
                 tally.warnings.append(f"stopped on request after {tally.candidates} candidates")
                 return False
             with uncollected():
-                write_events([as_event(row) for row in rows], step, job, tally)
-            write_unreadable(unreadable, step, job, tally)
+                events, faulty = as_events(rows, names, as_event)
+                write_events(events, step, job, tally)
+            write_unreadable([*unreadable, *faulty], step, job, tally)
     return True
 
 
@@ -281,7 +282,7 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
         if not job.is_baseline:
             ids = [new[message.event.key, message.event.key2] for message in fresh]
             mails = mail_rows(fresh, step, ids)
-            tasks = [task_row(message, pk) for message, pk in zip(fresh, ids, strict=True) if message.title]
+            tasks = task_rows(fresh, step, ids)
             if mails:
                 room.insert_mails(connection, job.pass_id, mails)
                 room.announce(connection)
@@ -308,7 +309,7 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
             tally.name("blocked", f"{message.event.key} ({message.problem})")
         else:
             tally.mails += mail_count(message, step)
-        tally.tasks += bool(message.title)
+        tally.tasks += has_task(message, step)
         if job.is_dry_run and len(tally.listed) < LISTED_MAX:
             tally.listed.append(message)
 

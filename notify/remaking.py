@@ -1,18 +1,22 @@
 """Blocked mails whose message could not be made: made anew, when a person has put right what was wrong."""
 
 import json
+import logging
 from collections.abc import Collection
 from datetime import datetime
 
-from django.db import DatabaseError, connections
+from django.db import connections
 from django.db.models import QuerySet, Value
 from django.db.models.fields import BigIntegerField
 
 from .backends import room_for
 from .conf import conf
-from .models import MailQueue, MailState
+from .models import MailQueue, MailState, TaskQueue
 from .rendering import Message, make_messages
+from .rows import task_row
 from .steps import Event, Scope, Step, columns_of, event_reader, reading_order, step_of, supported_language
+
+logger = logging.getLogger(__name__)
 
 
 def unmade(mails: QuerySet[MailQueue]) -> QuerySet[MailQueue]:
@@ -39,9 +43,24 @@ def remake_mails(ids: Collection[int], *, using: str) -> int:
         if event is None:
             continue
         [message] = make_messages(step, [event], fold_local_part=conf().FOLD_LOCAL_PART)
-        won = unmade(rows.filter(pk=mail.pk)).update(**values_of(message, step))
-        made += won and message.state == MailState.QUEUED
+        if unmade(rows.filter(pk=mail.pk)).update(**values_of(message, step)):
+            made += message.state == MailState.QUEUED
+            add_task(message, mail, using=using)
     return made
+
+
+def add_task(message: Message, mail: MailQueue, *, using: str) -> None:
+    """Make the event's task, which could not be made with its mail; a digest has several mails and one task."""
+    tasks = TaskQueue.objects.using(using)
+    if message.title and not tasks.filter(control=mail.control).exists():
+        tasks.create(control=mail.control, pass_id=mail.pass_id, **values_of_task(message))
+
+
+def values_of_task(message: Message) -> dict[str, object]:
+    """Return what a task's row gets from a message."""
+    row = task_row(message, 0)._asdict() | {"payload": json.loads(message.payload)}
+    del row["control_id"]
+    return row
 
 
 def values_of(message: Message, step: Step) -> dict[str, object]:
@@ -61,19 +80,19 @@ def values_of(message: Message, step: Step) -> dict[str, object]:
 
 def try_event(step: Step, mail: MailQueue, *, now: datetime, using: str) -> Event | None:
     """Return the event as the step's query gives it now; None when it does not, or cannot be read."""
-    found = step.events(Scope(now=now)).using(using)
-    if "key2" not in columns_of(found):
-        found = found.annotate(key2=Value(0, BigIntegerField()))
-    names = reading_order(columns_of(found))
     try:
+        found = step.events(Scope(now=now)).using(using)
+        if "key2" not in columns_of(found):
+            found = found.annotate(key2=Value(0, BigIntegerField()))
+        names = reading_order(columns_of(found))
         row = found.filter(key=mail.control.key, key2=mail.control.key2).values_list(*names).first()
-    except (DatabaseError, ValueError, OverflowError):
+        event = event_reader(step.kind, names)(row) if row else None
+    except Exception:  # a step that fails must not keep the mails of others from being released
+        logger.exception("the event of mail %s cannot be read", mail.pk)
         return None
-    if row is None:
-        return None
-    event = event_reader(step.kind, names)(row)
-    # What a person has corrected stays so.
-    return event._replace(recipients=mail.recipients) if mail.operator and mail.recipients else event
+    # What a person has corrected stays so, and in a digest each of an event's mails is one recipient's.
+    is_settled = mail.recipients and (mail.operator or step.digest)
+    return event._replace(recipients=mail.recipients) if event and is_settled else event
 
 
 def frozen_event(mail: MailQueue) -> Event | None:

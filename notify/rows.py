@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from .backends.base import ControlRow, MailRow, TaskRow
+from .models import SUBJECT_UNITS_MAX
 from .rendering import BLOCKED, ENCODER, QUEUED, Message
 from .steps import Step
+from .texts import shorten
 
 #: What a pass writes, as plain texts: psycopg would take a member of an enumeration for its name.
 STATES = (QUEUED.value, BLOCKED.value)
@@ -55,11 +57,22 @@ def json_array(recipients: tuple[str, ...]) -> str:
     return ENCODER.encode(recipients)
 
 
+def task_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int]) -> list[TaskRow]:
+    """Return the task rows of messages."""
+    pairs = zip(messages, control_ids, strict=True)
+    return [task_row(message, pk) for message, pk in pairs if has_task(message, step)] if step.task else []
+
+
+def has_task(message: Message, step: Step) -> bool:
+    """Whether a message becomes a task: without a mail that would say so, also one that could not be made."""
+    return bool(message.title) or (step.task is not None and step.template is None and message.state is BLOCKED)
+
+
 def task_row(message: Message, control_id: int) -> TaskRow:
-    """Return the task row of a message."""
+    """Return the task row of a message; for want of a title it says why there is none."""
     return TaskRow(
         control_id=control_id,
-        title=message.title,
+        title=message.title or shorten(message.problem, SUBJECT_UNITS_MAX),
         assignee=message.event.assignee,
         language=message.language,
         payload=message.payload,

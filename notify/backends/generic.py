@@ -58,6 +58,14 @@ def chars_in(rows: Sequence[Sequence[Any]]) -> int:
 
 
 def chars_of(column: Sequence[Any]) -> int:
+    """Return about how much text a column holds, which is no reason to fail for what cannot be measured."""
+    try:
+        return measured(column)
+    except Exception:  # whatever a value of a field of the site's own raises; its event says so later
+        return 8 * len(column)
+
+
+def measured(column: Sequence[Any]) -> int:
     """Return about how much text a column holds; what is no text counts little, what holds others as it is written."""
     some = next(filter(None, column), None)
     try:

@@ -33,7 +33,7 @@ from ..querysets import PlanState
 from .plans_forms import DraftForm, suggested_id
 from .plans_preview import content_of
 from .plans_uploading import ADD_PERMISSION
-from .plans_words import problem_badge
+from .plans_words import in_words, problem_badge
 
 #: Rows named that cannot be planned; the number says how many there are.
 LEFT_OUT_SHOWN = 100
@@ -136,7 +136,7 @@ def drafted(
             doing.done, doing.note = len(renewed.targets), f"kind={kind}, plan={row.pk}"
     except InvalidPlan as error:
         for flaw in error.flaws:
-            form.add_error(None, f"{flaw.where}: {flaw.problem}")
+            form.add_error(None, f"{in_words(flaw.where)}: {in_words(flaw.problem)}")
         return None
     text = ngettext("A draft of %d target is kept.", "A draft of %d targets is kept.", doing.done) % doing.done
     messages.success(request, text)

@@ -2,14 +2,17 @@
 
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
+from notify.bodies import render_body
 from notify.delivery import deliver_due
 from notify.models import Attempt, Control, MailQueue
-from tests.crashing import run_child, start_child
-from tests.mails import make_mail, outcomes, state
+from tests.crashing import nursery, start_child
+from tests.mails import COMMENT, make_mail, outcomes, state
 from tests.racing import race, until
 from tests.smtp import STALL, Server, smtp_server
 
@@ -49,33 +52,41 @@ def check_end(server: Server, mails: list[MailQueue]) -> str:
 
 def make_two(server: Server) -> list[MailQueue]:
     clear()
+    server.received.clear()
     return [make_mail(to=(f"u{number}@example.org",)) for number in range(MAILS)]
 
 
-def points() -> list[str]:
-    """Return every moment at which a delivery of two mails can be killed, by one that is not."""
-    with smtp_server() as server:
-        mails = make_two(server)
-        ended = run_child(CALL, server.port)
-        assert ended.result == MAILS, ended.stderr
-        assert check_end(server, mails) == "sent sent"
+def warm() -> None:
+    """Render both bodies once, which takes longer than a whole delivery (runs in the process that is forked)."""
+    render_body("comment", COMMENT, language="en")
+
+
+def points(writes: list[str]) -> list[str]:
+    """Return every moment at which a delivery that writes this can be killed."""
     # After a statement that is not a COMMIT is the same moment as before the next one, unless it commits by itself: a
     # statement WITH others in it, on PostgreSQL.
     ends = ("COMMIT", "WITH")
-    commits = [f"after:{place}" for place, write in enumerate(ended.writes, 1) if write.startswith(ends)]
-    return [f"before:{place}" for place in range(1, len(ended.writes) + 1)] + commits
+    commits = [f"after:{place}" for place, write in enumerate(writes, 1) if write.startswith(ends)]
+    return [f"before:{place}" for place in range(1, len(writes) + 1)] + commits
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_m14_a_worker_killed_at_any_write_leaves_at_most_one_mail_uncertain(moment):
+def test_m14_a_worker_killed_at_any_write_leaves_at_most_one_mail_uncertain():
     ends = {}
-    for kill in [point for point in points() if point.startswith(moment)]:
-        with smtp_server() as server:
+    with (
+        smtp_server() as server,
+        nursery(CALL, server.port, warm="tests.notify.test_delivery_crashes:warm") as bear,
+    ):
+        mails = make_two(server)
+        ended = bear("")
+        assert ended.result == MAILS, ended.stderr
+        assert check_end(server, mails) == "sent sent"
+        for kill in points(ended.writes):
             mails = make_two(server)
-            assert run_child(CALL, server.port, kill=kill).killed
+            assert bear(kill).killed
             ends[kill] = check_end(server, mails)
 
     assert set(ends.values()) == {"sent sent", "uncertain sent", "sent uncertain"}, ends
+    assert {kill.split(":")[0] for kill in ends} == {"before", "after"}
 
 
 def test_m14_a_worker_killed_while_the_server_has_the_message_leaves_that_mail_uncertain():
@@ -185,6 +196,32 @@ def test_a_delivery_told_to_stop_finishes_the_mail_in_hand_and_frees_the_rest():
 
         assert (report.sent, len(server.received)) == (2, 2)
     assert MailQueue.objects.filter(state="queued", worker="", lease_until=None).count() == 3
+
+
+def break_off(raw: Any) -> None:
+    """Leave a session as Ctrl-C leaves it in the middle of a statement: it takes no other."""
+    if connection.vendor == "sqlite":
+        raw.execute("BEGIN IMMEDIATE")
+    elif connection.vendor == "postgresql":
+        raw.pgconn.send_query(b"SELECT 1")
+
+
+def test_ctrl_c_in_the_middle_of_a_statement_stays_ctrl_c_and_what_was_sent_is_known():
+    mails, interrupted = [make_mail() for _ in range(3)], []
+    with smtp_server() as server:
+
+        def interrupt(execute, sql, params, many, context):
+            if len(server.received) == 2 and not interrupted:
+                interrupted.append(sql)
+                break_off(context["connection"].connection)
+                raise KeyboardInterrupt
+            return execute(sql, params, many, context)
+
+        with connection.execute_wrapper(interrupt), pytest.raises(KeyboardInterrupt):
+            deliver_due(transport=server.transport())
+
+    assert [state(mail) for mail in mails] == ["sent", "sent", "queued"]
+    assert not MailQueue.objects.exclude(worker="").exists()
 
 
 def test_the_command_stops_cleanly_on_sigterm():

@@ -1,5 +1,6 @@
 """A row that cannot be read costs itself only."""
 
+import gc
 import os
 import re
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 import pytest
 from django.db import connection, models
 from django.db.models import F, Value
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast
 
 from notify.errors import PassKnown
-from notify.models import MailQueue, RunLog
+from notify.models import Control, MailQueue, RunLog
 from notify.passes import run_pass
 from portal.models import Comment
 from tests.crashing import run_child
@@ -60,6 +62,61 @@ def test_a_row_that_cannot_be_read_is_blocked_and_the_others_go_on(add_step, con
     assert report.steps[0].outcome == "warning"
     assert str(comments[2].pk) in report.steps[0].error
     assert run_pass(is_full=True).steps[0].candidates == 0
+
+
+class Hostile(models.CharField):
+    """A field of a site's own, whose values raise wherever something is done with them."""
+
+    def from_db_value(self, value: Any, *_: Any) -> Any:
+        return Raising() if value == "bad" else value
+
+
+class Raising:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither")
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no parts")
+
+
+@pytest.mark.parametrize("column", ["recipients", "language", "assignee", "tenant", "note"])
+def test_a_value_that_raises_in_any_column_costs_its_own_event_only(add_step, column):
+    class Odd(Remark):
+        def events(self, scope: Any) -> Any:
+            fixed = {"recipients": Value("a@example.org"), "language": Value("pl"), column: F("odd")}
+            rows = Comment.objects.annotate(odd=Cast("author", Hostile(max_length=20)))
+            return rows.values("body", key=F("pk"), event_at=F("created_at"), **fixed)
+
+    add_step(Odd)
+    good, bad = {"author": "b@example.org"}, {"author": "bad"}
+    comments = [make_comments(1, **fields)[0] for fields in (good, bad, good)]
+
+    report = run_pass(now=NOW)
+
+    mails = dict(MailQueue.objects.values_list("control__key", "state"))
+    assert mails == {row.pk: "blocked" if row is comments[1] else "queued" for row in comments}
+    assert report.steps[0].outcome == "warning"
+    assert gc.isenabled()
+
+
+def test_a_column_that_is_not_there_yet_fails_the_step_and_blocks_no_event(add_step):
+    """New code on a database that has not been migrated: every row fails, and none is at fault."""
+
+    class Early(Remark):
+        def events(self, scope: Any) -> Any:
+            return super().events(scope).annotate(added=RawSQL("portal_comment.not_there_yet", []))
+
+    add_step(Early)
+    make_comments(2)
+
+    report = run_pass(now=NOW)
+
+    assert report.outcome == "error"
+    assert "not_there_yet" in report.steps[0].error
+    assert not Control.objects.exists()
 
 
 def pass_and_peak() -> dict[str, float]:

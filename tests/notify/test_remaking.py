@@ -13,7 +13,7 @@ from django.urls import reverse
 from notify import subjects
 from notify.delivery import deliver_due
 from notify.interventions import correct_mail, release_mails
-from notify.models import MailQueue
+from notify.models import MailQueue, TaskQueue
 from notify.transports.memory import MemoryTransport
 from portal.models import Comment, OrderLine
 from tests.factories import NOW
@@ -219,3 +219,69 @@ def test_a_digest_that_was_sent_once_is_tried_again_as_it_was_though_a_mail_of_i
 
     assert [(one.subject, one.text) for one in again.letters] == [(one.subject, one.text) for one in first.letters]
     assert [state(mail) for mail in mails] == ["sent", "sent"]
+
+
+def test_a_digest_that_could_not_be_made_goes_to_each_recipient_once(add_step, mend):
+    class Two(Remark):
+        template, digest = "odd", True
+
+        def events(self, scope):
+            both = Value("ann@example.org;ben@example.org")
+            return Comment.objects.values("author", key=F("pk"), event_at=F("created_at"), recipients=both)
+
+    add_step(Two)
+    make_comments(1)
+    do_pass()
+    mend()
+
+    assert release_mails(MailQueue.objects.all(), actor="ann") == 2
+
+    made = MailQueue.objects.order_by("pk").values_list("recipients", "subject")
+    assert list(made) == [([f"{name}@example.org"], "Comment by bob") for name in ("ann", "ben")]
+
+
+def test_the_task_that_could_not_be_made_with_the_mail_is_made_with_it_once(add_step, mend, write_template):
+    write_template("task/odd.title.txt", "Answer {{ author }}")
+    add_step(type("Odd", (Remark,), {"template": "odd", "task": "odd"}))
+    make_comments(1)
+    do_pass()
+    assert not TaskQueue.objects.exists()
+    mend()
+
+    for _ in range(2):
+        release_mails(MailQueue.objects.all(), actor="ann")
+
+    assert list(TaskQueue.objects.values_list("title", "payload__author")) == [("Answer bob", "bob")]
+
+
+def test_a_step_whose_query_fails_now_keeps_no_mail_from_being_made_of_its_frozen_values(add_step, mend):
+    class Odd(Remark):
+        template = "odd"
+        faults: list[Exception] = []
+
+        def events(self, scope):
+            for fault in self.faults:
+                raise fault
+            return super().events(scope)
+
+    add_step(Odd)
+    make_comments(1)
+    do_pass()
+    mend()
+    Odd.faults.append(TypeError("no such luck"))
+
+    assert release_mails(MailQueue.objects.all(), actor="ann") == 1
+    assert the_mail().subject == "Comment by bob"
+
+
+def test_a_task_without_a_mail_that_cannot_be_made_is_there_and_says_why(add_step, write_template):
+    write_template("task/odd.title.txt", BROKEN)
+    add_step(type("Odd", (Remark,), {"template": None, "task": "odd"}))
+    make_comments(1)
+
+    report = do_pass()
+
+    [(title, payload)] = TaskQueue.objects.values_list("title", "payload")
+    assert title.startswith("cannot be made: TemplateDoesNotExist")
+    assert payload["author"] == "bob"
+    assert (report.outcome, report.steps[0].tasks) == ("warning", 1)
