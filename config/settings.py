@@ -196,6 +196,8 @@ AXES_CLIENT_IP_CALLABLE = "config.signing_in.client_address"
 AXES_USERNAME_CALLABLE = "config.signing_in.client_name"
 AXES_LOCKOUT_CALLABLE = "config.signing_in.locked_out"
 AXES_RESET_ON_SUCCESS = True
+# Its pages count whole tables and know no tenants; its commands say the same.
+AXES_ENABLE_ADMIN = False
 # The page says how long it takes; an attempt in the meantime must not make that untrue.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_SENSITIVE_PARAMETERS = ["username", "login", "password", "ip_address", "code"]
