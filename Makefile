@@ -33,7 +33,7 @@ bench: $(VENV)/.dev $(VENV)-bench/.bench $(MSSQL)
 pictures: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.pictures
 
-# Brings locale/ up to date with the templates: new texts into each django.po, and django.mo from it.
+# Brings each locale/ up to date with templates and code: new texts into each django.po, and django.mo from it.
 messages: $(VENV)/.dev
 	$(BIN)/python -m tests.catalogs
 

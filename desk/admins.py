@@ -206,6 +206,17 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.context(request, title=page.title, detail=page, acts=offered, pk=str(row.pk), selected=SELECTED),
         )
 
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """
+        Refuse: nobody deletes what was recorded.
+
+        Django's own page would look for the row first, by any field that the address names, and fail on an empty name.
+        """
+        self.found(request, self.key_from(object_id))
+        raise PermissionDenied
+
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from threading import Lock, Thread
 from typing import Any
 
-from django.db import connections, router
+from django.db import DatabaseError, connections, router
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse
@@ -180,7 +180,14 @@ def result(probe: Probe | None, give_up_at: float) -> str:
 
 def unready(alias: str, _seconds: int) -> str:
     """Return what a database lacks; empty when it answers and has every migration."""
-    applied = set(MigrationRecorder(connections[alias]).applied_migrations())
+    recorder = MigrationRecorder(connections[alias])
+    try:
+        # Its applied_migrations() lists all tables of the database first, each second and however many there are.
+        applied = set(recorder.migration_qs.values_list("app", "name"))
+    except DatabaseError:
+        if recorder.has_table():
+            raise
+        applied = set()
     needed = [key for key in leaves() if router.allow_migrate(alias, key[0])]
     missing = [key for key in needed if not is_applied(key, applied)]
     return "lacks migrations" if missing else ""

@@ -1,10 +1,16 @@
-"""A strict Content-Security-Policy on every page, the admin's own included."""
+"""On every page, Django's own included: a strict Content-Security-Policy, and 503 when a database is out of reach."""
 
+import logging
 from collections.abc import Callable
+from http import HTTPStatus
 
 from django.conf import settings
+from django.db import Error as DatabaseProblem
+from django.db import InterfaceError, OperationalError, connections
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 
+log = logging.getLogger(__name__)
 HEADER = "Content-Security-Policy"
 #: Nothing but this site's own files; no inline script or style, no frame around the site.
 STRICT = "; ".join(
@@ -41,3 +47,22 @@ class StrictPolicyMiddleware:
         response = self.get_response(request)
         response.headers.setdefault(HEADER, self.policy)
         return response
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer 503 when a database cannot be reached; every other trouble stays what it is."""
+        if settings.DEBUG or not isinstance(exception, (OperationalError, InterfaceError)) or all_answer():
+            return None
+        log.error("a database does not answer: %s", exception, exc_info=exception)
+        # Without the request: who is signed in may stand in the database that does not answer.
+        page = render_to_string("desk/unavailable.html")
+        return HttpResponse(page, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "30"})
+
+
+def all_answer() -> bool:
+    """Whether there is a connection to each database, or one can be made."""
+    try:
+        for connection in connections.all():
+            connection.ensure_connection()
+    except DatabaseProblem:
+        return False
+    return True

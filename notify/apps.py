@@ -1,12 +1,13 @@
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
 
 
 class NotifyConfig(AppConfig):
     """One message for each business event."""
 
     name = "notify"
-    verbose_name = "Notifications"
+    verbose_name = _("Notifications")
 
     def ready(self) -> None:
         """Register the checks and find the steps in every app's ``notifications.py``."""

@@ -15,6 +15,8 @@ def stopping_on_sigterm() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
         return
     before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    # SQL Server's driver takes a call of the system that a signal has interrupted for a lost connection.
+    signal.siginterrupt(signal.SIGTERM, False)
     try:
         yield asked.is_set
     finally:

@@ -1,6 +1,7 @@
 """The sample business: orders with lines, delivery advices, comments, and the people who are told about them."""
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from notify.fields import ExactCharField, UtcDateTimeField, UtcNow
 
@@ -67,6 +68,8 @@ class OrderLine(models.Model):
 
     class Meta:
         db_table = "portal_orderline"
+        verbose_name = _("order line")
+        verbose_name_plural = _("order lines")
         constraints = [
             models.CheckConstraint(condition=models.Q(state__in=LineState.values), name="ck_portal_line_state"),
             models.CheckConstraint(

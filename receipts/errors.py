@@ -4,6 +4,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
+
+
+class Words(str):
+    """
+    A piece of a message, in English as the commands print it, that knows its parts.
+
+    Pages say it in the reader's language: ``tests.catalogs`` finds its text, as it finds those of ``gettext``.
+    """
+
+    text: str
+    values: dict[str, object]
+
+    def __new__(cls, text: str, **values: object) -> Self:
+        """Make it from a text with a place for each of the values: ``%(name)s``."""
+        made = super().__new__(cls, text % values if values else text)
+        made.text, made.values = text, values
+        return made
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ ask for half a terabyte, and then it is the process that ends, not the call.
 
 import re
 
-from .errors import Flaw, InvalidPlan
+from .errors import Flaw, InvalidPlan, Words
 
 #: Cells of the rectangle from A1 to the last filled cell: thirty columns of a hundred thousand rows, 100 MB in memory.
 XLSX_CELLS_MAX = 3_000_000
@@ -35,8 +35,13 @@ def check_extent(part: bytes, name: str) -> None:
             continue  # a cell that ends at once has a format only
         last_row, last_column = max(last_row, row), max(last_column, column)
         if last_row * last_column > XLSX_CELLS_MAX:
-            where = f"{name}, row {last_row:,}, column {last_column:,}"
-            raise InvalidPlan([Flaw(where, "is filled, far from all else; delete what is there")])
+            where = Words(
+                "%(name)s, row %(row)s, column %(column)s",
+                name=name,
+                row=format(last_row, ","),
+                column=format(last_column, ","),
+            )
+            raise InvalidPlan([Flaw(where, Words("is filled, far from all else; delete what is there"))])
 
 
 def column_number(letters: bytes) -> int:

@@ -28,7 +28,8 @@ class Change(models.Model):
 
     class Meta:
         db_table = "receipts_changes"
-        verbose_name = "receipt"
+        verbose_name = _("receipt")
+        verbose_name_plural = _("receipts")
         permissions = [("reconcile", "Can compare receipts with the rows of now"), ("export", "Can export receipts")]
         constraints = [models.CheckConstraint(condition=~Q(change_id=""), name="ck_receipts_change_id")]
         # The list's order under each of its filters.
@@ -60,7 +61,8 @@ class Audit(models.Model):
 
     class Meta:
         db_table = "receipts_audit"
-        verbose_name = "audit row"
+        verbose_name = _("audit row")
+        verbose_name_plural = _("audit rows")
         constraints = [
             models.UniqueConstraint(fields=["change", "target_id"], name="uq_receipts_audit_target"),
             models.CheckConstraint(
@@ -152,6 +154,8 @@ class Reconciliation(models.Model):
 
     class Meta:
         db_table = "receipts_reconciliation"
+        verbose_name = _("reconciliation")
+        verbose_name_plural = _("reconciliations")
         constraints = [
             models.CheckConstraint(
                 condition=Q(match__gte=0, changed__gte=0, missing__gte=0), name="ck_receipts_reconciliation_counts"
@@ -222,8 +226,8 @@ class ReconciliationRun(models.Model):
 
     class Meta:
         db_table = "receipts_reconciliation_run"
-        verbose_name = "reconciliation of all"
-        verbose_name_plural = "reconciliations of all"
+        verbose_name = _("reconciliation of all")
+        verbose_name_plural = _("reconciliations of all")
         # Seen with view_reconciliation, started with reconcile.
         default_permissions = ()
         constraints = [

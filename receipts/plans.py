@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from .canonical import Target, canonical_targets, digest
-from .errors import Flaw, InvalidPlan
+from .errors import Flaw, InvalidPlan, Words
 from .sheets import csv_rows, decoded, xlsx_rows
 
 ID_MAX = 2**63 - 1
@@ -39,18 +39,18 @@ COLUMNS = ("id", "revision", "qty")
 def checked_key(text: str) -> str:
     """Return text that is fit to be a key: the same on every database, and visible as it is."""
     if text != text.strip():
-        raise ValueError("has a blank at an end")
+        raise ValueError(Words("has a blank at an end"))
     if not text.isprintable():
-        raise ValueError("has a character that is not printable")
+        raise ValueError(Words("has a character that is not printable"))
     if not unicodedata.is_normalized("NFC", text):
-        raise ValueError("is not in Unicode normal form C (NFC)")
+        raise ValueError(Words("is not in Unicode normal form C (NFC)"))
     return text
 
 
 def checked_note(text: str) -> str:
     """Return text that every database can store."""
     if re.search("[\x00\ud800-\udfff]", text):
-        raise ValueError("has a character that cannot be stored")
+        raise ValueError(Words("has a character that cannot be stored"))
     return text
 
 
@@ -147,7 +147,7 @@ def check_origin(*, actor: str, reason: str) -> None:
 def check_author(author: str) -> None:
     """Refuse a plan that nobody has written. Raises: InvalidPlan."""
     if not author.strip():
-        raise InvalidPlan([Flaw("author", "is empty: four eyes need to know whose the first two are")])
+        raise InvalidPlan([Flaw("author", Words("is empty: four eyes need to know whose the first two are"))])
 
 
 def read_plan(
@@ -162,9 +162,9 @@ def read_plan(
     """
     suffix = ".json" if name == "-" else PurePath(name).suffix.lower()
     if suffix not in (".json", ".csv", ".xlsx"):
-        raise InvalidPlan([Flaw(name, "is neither a .json nor a .csv nor an .xlsx file")])
+        raise InvalidPlan([Flaw(name, Words("is neither a .json nor a .csv nor an .xlsx file"))])
     if len(data) > PLAN_BYTES_MAX:
-        raise InvalidPlan([Flaw(name, f"has more than {PLAN_BYTES_MAX:,} bytes")])
+        raise InvalidPlan([Flaw(name, Words("has more than %(limit)s bytes", limit=format(PLAN_BYTES_MAX, ",")))])
     beside = {key: value for key, value in (("change_id", change_id), ("tenant", tenant)) if value is not None}
     if suffix == ".json":
         return checked(read_json(data, beside), targets_max=targets_max)
@@ -195,7 +195,12 @@ def checked(draft: Draft, *, targets_max: int) -> Plan:
 
 def count_flaw(rows: list[Any], targets_max: int) -> Flaw:
     """Say that a plan has too few or too many targets."""
-    return Flaw("targets", f"has {len(rows):,} targets; a change has from 1 to {targets_max:,}")
+    text = Words(
+        "has %(count)s targets; a change has from 1 to %(limit)s",
+        count=format(len(rows), ","),
+        limit=format(targets_max, ","),
+    )
+    return Flaw("targets", text)
 
 
 def repeated_targets(rows: list[Any], draft: Draft) -> list[Flaw]:
@@ -205,7 +210,9 @@ def repeated_targets(rows: list[Any], draft: Draft) -> list[Flaw]:
     if not repeated:
         return []
     return [
-        draft.flaw(("targets", at, "id"), f"id {row['id']} stands in the plan more than once", repr(row["id"]))
+        draft.flaw(
+            ("targets", at, "id"), Words("id %(id)s stands in the plan more than once", id=row["id"]), repr(row["id"])
+        )
         for at, row in enumerate(rows)
         if isinstance(row, dict) and type(row.get("id")) is int and row["id"] in repeated
     ]
@@ -229,28 +236,36 @@ def wording(error: Any) -> str:
     shown = given(error)
     match error["type"]:
         case "int_type" | "int_parsing_size":
-            return f"must be an integer, not {shown}"
+            return Words("must be an integer, not %(given)s", given=shown)
         case "string_type":
-            return f"must be text, not {shown}"
+            return Words("must be text, not %(given)s", given=shown)
         case "missing":
-            return "is missing"
+            return Words("is missing")
         case "extra_forbidden":
-            return "is not known here"
+            return Words("is not known here")
         case "value_error":
-            return str(error["ctx"]["error"])
+            return said_by(error["ctx"]["error"])
         case "greater_than_equal":
-            return f"must be {error['ctx']['ge']} or more, not {shown}"
+            return Words("must be %(limit)s or more, not %(given)s", limit=error["ctx"]["ge"], given=shown)
         case "less_than_equal":
-            return f"must be {error['ctx']['le']} or less, not {shown}"
+            return Words("must be %(limit)s or less, not %(given)s", limit=error["ctx"]["le"], given=shown)
         case "string_too_short":
-            return "is empty"
+            return Words("is empty")
         case "string_too_long" | "too_long":
-            return f"is longer than {error['ctx']['max_length']} characters"
+            return Words("is longer than %(limit)s characters", limit=error["ctx"]["max_length"])
         case "string_unicode":
-            return "has a character that cannot be stored"
-        case "model_type" | "list_type":
-            return f"must be {'an object' if error['type'] == 'model_type' else 'a list'}, not {shown}"
+            return Words("has a character that cannot be stored")
+        case "model_type":
+            return Words("must be an object, not %(given)s", given=shown)
+        case "list_type":
+            return Words("must be a list, not %(given)s", given=shown)
     return str(error["msg"])
+
+
+def said_by(error: ValueError) -> str:
+    """Return what a check of ours has said, which ``str`` would make plain text."""
+    said: str = error.args[0]
+    return said
 
 
 class Repeats(dict[str, Any]):
@@ -274,7 +289,7 @@ def json_place(loc: Sequence[int | str]) -> str:
     place = ""
     for step in loc:
         place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
-    return place or "the plan"
+    return place or Words("the plan")
 
 
 def refuse_constant(name: str) -> Any:
@@ -287,11 +302,14 @@ def read_json(data: bytes, beside: dict[str, str]) -> Draft:
     try:
         content = json.loads(decoded(data), object_pairs_hook=json_object, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidPlan([Flaw("the file", f"is not JSON: {error}")]) from error
+        raise InvalidPlan([Flaw(Words("the file"), Words("is not JSON: %(error)s", error=error))]) from error
     if not isinstance(content, dict):
-        raise InvalidPlan([Flaw("the plan", "must be an object with change_id, tenant and targets")])
+        raise InvalidPlan([Flaw(Words("the plan"), Words("must be an object with change_id, tenant and targets"))])
     flaws = [
-        Flaw(key, f"is {content[key]!r} in the file, but {value!r} was asked for")
+        Flaw(
+            key,
+            Words("is %(found)s in the file, but %(asked)s was asked for", found=repr(content[key]), asked=repr(value)),
+        )
         for key, value in beside.items()
         if key in content and content[key] != value
     ]
@@ -303,7 +321,7 @@ def repeated_keys(value: Any, loc: tuple[int | str, ...]) -> list[Flaw]:
     """Find keys given twice, in the plan and in each target."""
     flaws = []
     if isinstance(value, Repeats):
-        flaws += [Flaw(json_place((*loc, key)), "is given more than once") for key in value.repeated]
+        flaws += [Flaw(json_place((*loc, key)), Words("is given more than once")) for key in value.repeated]
     if isinstance(value, dict):
         for key, below in value.items():
             flaws += repeated_keys(below, (*loc, key))
@@ -317,12 +335,13 @@ def repeated_keys(value: Any, loc: tuple[int | str, ...]) -> list[Flaw]:
 def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Draft:
     """Turn numbered rows, the first being the header, into a plan's content."""
     if not rows:
-        raise InvalidPlan([Flaw("the file", "is empty; it needs a first row with id, revision and qty")])
+        text = Words("is empty; it needs a first row with id, revision and qty")
+        raise InvalidPlan([Flaw(Words("the file"), text)])
     header_row, header = rows[0]
     flaws = [
         Flaw(
             f"row {header_row}, column {at}",
-            f"{shortened(name)} is not one of the columns id, revision, qty",
+            Words("%(name)s is not one of the columns id, revision, qty", name=shortened(name)),
             row=header_row,
             column=str(at),
             given=shortened(name),
@@ -331,12 +350,12 @@ def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Dra
         if name not in COLUMNS
     ]
     flaws += [
-        Flaw(f"row {header_row}", f"column {name} is missing", row=header_row, column=name)
+        Flaw(f"row {header_row}", Words("column %(name)s is missing", name=name), row=header_row, column=name)
         for name in COLUMNS
         if name not in header
     ]
     flaws += [
-        Flaw(f"row {header_row}", f"column {name} is there twice", row=header_row, column=name)
+        Flaw(f"row {header_row}", Words("column %(name)s is there twice", name=name), row=header_row, column=name)
         for name in COLUMNS
         if header.count(name) > 1
     ]
@@ -344,7 +363,11 @@ def read_table(rows: list[tuple[int, list[Any]]], beside: dict[str, str]) -> Dra
         raise InvalidPlan(flaws)
     body = rows[1:]
     flaws = [
-        Flaw(f"row {number}", f"has {len(cells)} cells instead of {len(header)}", row=number)
+        Flaw(
+            f"row {number}",
+            Words("has %(count)s cells instead of %(wanted)s", count=len(cells), wanted=len(header)),
+            row=number,
+        )
         for number, cells in body
         if len(cells) != len(header)
     ]

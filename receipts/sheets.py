@@ -13,7 +13,7 @@ from typing import Any
 
 from python_calamine import CalamineError, CalamineWorkbook
 
-from .errors import Flaw, InvalidPlan
+from .errors import Flaw, InvalidPlan, Words
 from .extent import check_extent
 
 #: Bytes of an XLSX when unpacked: a small file can hold a very large sheet.
@@ -39,7 +39,7 @@ def csv_rows(data: bytes) -> list[tuple[int, list[Any]]]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         rows = [(reader.line_num, [plain_integer(cell) for cell in cells]) for cells in reader]
     except (UnicodeError, csv.Error) as error:
-        raise InvalidPlan([Flaw("the file", f"is not CSV in UTF-8: {error}")]) from error
+        raise InvalidPlan([Flaw(Words("the file"), Words("is not CSV in UTF-8: %(error)s", error=error))]) from error
     return [(number, cells) for number, cells in rows if any(cell != "" for cell in cells)]
 
 
@@ -49,17 +49,21 @@ def xlsx_rows(data: bytes) -> list[tuple[int, list[Any]]]:
         with zipfile.ZipFile(io.BytesIO(data)) as packed:
             unpacked_bytes = sum(entry.file_size for entry in packed.infolist())
             if unpacked_bytes > XLSX_BYTES_MAX:
-                raise InvalidPlan([Flaw("the file", f"has more than {XLSX_BYTES_MAX:,} bytes when unpacked")])
+                text = Words("has more than %(limit)s bytes when unpacked", limit=format(XLSX_BYTES_MAX, ","))
+                raise InvalidPlan([Flaw(Words("the file"), text)])
             for entry in packed.infolist():
                 check_extent(packed.read(entry), entry.filename)
         book = CalamineWorkbook.from_filelike(io.BytesIO(data))
         sheets = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names]
     except (CalamineError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         # What zipfile raises depends on where the file is spoilt; RuntimeError is its answer to a password.
-        raise InvalidPlan([Flaw("the file", f"is not an XLSX workbook: {error}")]) from error
+        raise InvalidPlan(
+            [Flaw(Words("the file"), Words("is not an XLSX workbook: %(error)s", error=error))]
+        ) from error
     filled = [(name, rows) for name, rows in sheets if any(cell != "" for row in rows for cell in row)]
     if len(filled) > 1:
-        raise InvalidPlan([Flaw(f"sheet {filled[1][0]!r}", "is a second sheet with content; a plan is one sheet")])
+        where = Words("sheet %(name)s", name=repr(filled[1][0]))
+        raise InvalidPlan([Flaw(where, Words("is a second sheet with content; a plan is one sheet"))])
     rows = [
         (number, [spreadsheet_integer(cell) for cell in row])
         for _, rows in filled

@@ -4,6 +4,7 @@ What the suite leaves out when the server is Babelfish, the stand-in for SQL Ser
 Babelfish speaks T-SQL but has faults of its own; ``docs/sql-server.md`` lists them. Nothing outside tests knows of it.
 """
 
+import re
 from functools import cache
 from graphlib import TopologicalSorter
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.conf import settings
+from django.core.management.commands import flush
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.signals import connection_created
 
@@ -66,12 +68,16 @@ def work_around(connection: Any, **kwargs: Any) -> None:
         if not is_babelfish(cursor):
             return
         wrapper = type(cursor.cursor)
+    know_temporary_names(connection)
+    connection_created.connect(know_temporary_names, dispatch_uid="babelfish's names")
     # Its errors are PostgreSQL's in PostgreSQL's words.
     microsoft.TRANSIENT_MARKS += ("deadlock detected", "lock timeout")
     # Others' tables as they are today: their migrations need ALTER COLUMN … NULL, or names of more than 63 characters.
     settings.MIGRATION_MODULES = {app.label: None for app in apps.get_app_configs() if app.label not in OURS}
     type(connection.ops).sql_flush = sql_flush
     type(connection.creation)._destroy_test_db = drop
+    # Content types and permissions are kept by that flush, and asking for each of them takes seconds there.
+    flush.__dict__["emit_post_migrate_signal"] = lambda *args, **kwargs: None
     execute = wrapper.execute
 
     def execute_with_nulls_written_out(self: Any, sql: str, params: Any = None) -> Any:
@@ -80,6 +86,12 @@ def work_around(connection: Any, **kwargs: Any) -> None:
             # Busy is -999 there, and application locks belong to the whole server: suites on two databases would meet.
             sql = sql.replace("SELECT @code,", "SELECT CASE @code WHEN -999 THEN -1 ELSE @code END,")
             sql = sql.replace(f"N'{microsoft.LOCK}'", f"N'{microsoft.LOCK} {self.connection.settings_dict['NAME']}'")
+        if sql.startswith("SET IDENTITY_INSERT") and RETURNED in sql:
+            # No id may be given there to a row that OUTPUT puts into a table: read it from its own table instead.
+            sql = re.sub(r"SET NOCOUNT ON; .*?; INSERT INTO", "SET NOCOUNT ON; INSERT INTO", sql, count=1)
+            sql = re.sub(rf" OUTPUT .* INTO {RETURNED} VALUES", " VALUES", sql, count=1)
+            table = sql.split()[2]
+            sql = sql.replace(f"{RETURNED}; DROP TABLE {RETURNED};", f"{table} WHERE [id] = SCOPE_IDENTITY();")
         # A parameter that is NULL has the type varchar there, which is not converted to datetimeoffset.
         if params and None in params:
             sql = sql % tuple("NULL" if param is None else "%s" for param in params)
@@ -89,12 +101,21 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     wrapper.execute = execute_with_nulls_written_out
 
 
+def know_temporary_names(connection: Any, **kwargs: Any) -> None:
+    """Have the session look up temporary names from its start: it cannot look up a foreign key again once it begins."""
+    if connection.vendor == "microsoft":
+        with connection.cursor() as cursor:
+            cursor.execute("DECLARE @first TABLE (id int); INSERT INTO @first (id) VALUES (1);")
+
+
 def drop(self: Any, test_database_name: str, verbosity: int) -> None:
     """Drop the test database without ALTER DATABASE … SINGLE_USER."""
     with self.cursor() as cursor:
         cursor.execute(f"DROP DATABASE {self.connection.ops.quote_name(test_database_name)}")
 
 
+#: Where mssql-django has the database put what an INSERT returns.
+RETURNED = "#django_returning_insert"
 #: Left as they are by the flush, which would have them made again.
 KEPT = ("django_content_type", "auth_permission")
 

@@ -20,14 +20,16 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale"
 #: Which folders a catalog takes its texts from. The pages carry their own catalogs, so that a host site has them, too.
 HOMES = {
-    LOCALE: ("receipts", "portal", "templates"),
+    LOCALE: ("portal", "templates"),
     ROOT / "desk" / "locale": ("desk",),
     ROOT / "notify" / "locale": ("notify",),
+    ROOT / "receipts" / "locale": ("receipts",),
 }
 METHODS = [("**/tests/**.py", "ignore"), ("**.py", "python"), ("**.html", "template"), ("**.txt", "template")]
 UNUSED = (b'"Report-', b'"PO-Revision', b'"Last-Translator', b'"Language-Team', b'"Generated-By')
 KEYWORDS = {
     "_": None,
+    "Words": None,
     "gettext": None,
     "gettext_lazy": None,
     "gettext_noop": None,

@@ -1,7 +1,8 @@
 """
 Run the whole suite once per database: SQLite (a file), PostgreSQL, and SQL Server when a URL names one.
 
-``python -m tests.matrix [--only NAME] [pytest arguments]``; exits with the first failure's code after running all.
+``python -m tests.matrix [--only NAME] [--no-browser] [pytest arguments]``; exits with the first failure's code after
+running all.
 """
 
 import argparse
@@ -30,8 +31,8 @@ def databases(scratch: Path) -> Iterator[tuple[str, contextlib.AbstractContextMa
         yield "mssql", contextlib.nullcontext(mssql)
 
 
-def run_suite(name: str, url: str, arguments: list[str]) -> int:
-    """Run everything against one database; return the exit code."""
+def run_suite(name: str, url: str, arguments: list[str], *, browser: bool = True) -> int:
+    """Run everything against one database, in the browser only if asked; return the exit code."""
     versions = f"Python {sys.version.split()[0]}, Django {django.__version__}"
     print(f"\n=== {name}: {versions}", flush=True)
     if any(argument.startswith("tests") for argument in arguments):
@@ -39,7 +40,8 @@ def run_suite(name: str, url: str, arguments: list[str]) -> int:
     # The browser's driver leaves an event loop running in its process, which the mail servers of other tests cannot
     # have; and the pages are the same on every database.
     code = run_pytest(name, url, [f"--ignore={BROWSER}", *arguments])
-    return code or (run_pytest(name, url, ["-n0", BROWSER, *arguments]) if name == "sqlite" else 0)
+    is_due = browser and name == "sqlite"
+    return code or (run_pytest(name, url, ["-n0", BROWSER, *arguments]) if is_due else 0)
 
 
 def run_pytest(name: str, url: str, arguments: list[str]) -> int:
@@ -54,6 +56,7 @@ def main() -> int:
     """Run every database's suite; print the combined coverage when all have passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["sqlite", "postgresql", "mssql"], help="run one database's suite")
+    parser.add_argument("--no-browser", action="store_true", help="leave out the tests in a real browser")
     options, arguments = parser.parse_known_args()
     codes: dict[str, int] = {}
     # Leaves the "with" blocks below, so that the server they have started does not outlive us.
@@ -62,7 +65,7 @@ def main() -> int:
         for name, server in databases(Path(scratch)):
             if options.only in (None, name):
                 with server as url:
-                    codes[name] = run_suite(name, url, arguments)
+                    codes[name] = run_suite(name, url, arguments, browser=not options.no_browser)
     if not any(codes.values()) and not arguments:
         subprocess.run([sys.executable, "-m", "coverage", "combine", "--quiet"], check=True)
         subprocess.run([sys.executable, "-m", "coverage", "report"], check=True)

@@ -16,7 +16,7 @@ from desk.tenants import of_model, tenants_of
 
 from ..models import Control, MailQueue, RunLog, TaskQueue
 from .explaining import explain_page, explain_url
-from .words import STATES, addressees, kinds
+from .words import STATES, addressees, kinds, problem_of
 
 #: Messages shown on an event's page; a kind makes one mail and one task.
 MESSAGES_MAX = 20
@@ -133,7 +133,7 @@ class ControlAdmin(WindowAdmin):
                     Cell(badge=STATES[mail.state]),
                     Cell(text=mail.subject),
                     Cell(text=addressees(mail.recipients)),
-                    Cell(text=mail.problem),
+                    Cell(text=problem_of(mail.problem)),
                     Cell(at=mail.due_at),
                 ]
             )

@@ -25,7 +25,7 @@ from ..models import Control, MailQueue, MailState, RunLog
 from ..previews import Preview, preview_mail
 from .attempts import look_around, sections_of
 from .deciding import MAIL_ACTS
-from .words import STATES, addressees, age, line_of
+from .words import STATES, addressees, age, line_of, problem_of
 
 #: States in which a mail is over: these lists begin with the newest, all others with the one that waits longest.
 OVER = frozenset({MailState.SENT, MailState.PARTIAL})
@@ -94,7 +94,7 @@ class MailQueueAdmin(WindowAdmin):
             Cell(text=age(mail.due_at, now=timezone.now())),
             Cell(text=line_of(mail.subject)),
             Cell(text=line_of(addressees(mail.recipients))),
-            Cell(text=line_of(mail.problem)),
+            Cell(text=line_of(problem_of(mail.problem))),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
@@ -102,7 +102,7 @@ class MailQueueAdmin(WindowAdmin):
         now, way = timezone.now(), partial(self.way, request)
         sections = [Section(facts=self.facts(request, row))]
         if row.problem:
-            sections.insert(0, Section(title=_("What is wrong"), text=row.problem))
+            sections.insert(0, Section(title=_("What is wrong"), text=problem_of(row.problem)))
         around = look_around(row, now=now, is_whole=tenants_of(request.user) is None)
         sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
         values = json.dumps(row.payload, ensure_ascii=False, indent=2)

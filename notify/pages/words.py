@@ -45,6 +45,20 @@ ATTEMPTS: dict[str, Badge] = {
 PAUSED = Badge(_("paused"), "‖", "bad")
 WORKS = Badge(_("works"), "✓", "good")
 
+#: What this engine writes into a mail's row about its problem, which stays English there; joined by semicolons.
+PROBLEMS: dict[str, Text] = {
+    "no recipient": _("no recipient"),
+    "the subject is empty": _("the subject is empty"),
+    "every recipient is on the suppression list": _("every recipient is on the suppression list"),
+    "made anew; not yet released": _("made anew; not yet released"),
+}
+#: The same of those that go on with somebody's name or words.
+PROBLEM_HEADS: dict[str, Text] = {
+    "not an address: ": _("not an address: %s"),
+    "held by ": _("held by %s"),
+    "cannot be made: ": _("cannot be made: %s"),
+}
+
 SKIPPED = re.compile(r"SKIPPED: lock code (-?\d+), held by (.*)", re.S)
 #: Characters of a text in a list; the row's own page has it all.
 LINE_CHARS_MAX = 120
@@ -80,6 +94,21 @@ def line_of(text: str | None) -> str:
     """Return the first line of a text, shortened."""
     first = (text or "").split("\n", 1)[0]
     return first if len(first) <= LINE_CHARS_MAX else first[: LINE_CHARS_MAX - 1] + "…"
+
+
+def problem_of(text: str) -> str:
+    """Return a mail's problem in the reader's language; what this engine has not written stays as it is."""
+    if text in PROBLEMS:
+        return str(PROBLEMS[text])
+    return "; ".join(part_of_problem(part) for part in text.split("; "))
+
+
+def part_of_problem(text: str) -> str:
+    """Return one of a mail's problems in the reader's language."""
+    for head, words in PROBLEM_HEADS.items():
+        if text.startswith(head):
+            return str(words) % text.removeprefix(head)
+    return str(PROBLEMS.get(text, text))
 
 
 def addressees(recipients: Any) -> str:

@@ -25,7 +25,7 @@ from desk.tenants import sees
 
 from ..approvals import store_plan
 from ..conf import load_settings
-from ..errors import InvalidPlan
+from ..errors import InvalidPlan, UnknownKind
 from ..kinds import get_kind
 from ..models import StoredPlan
 from ..previews import Renewed, renew_targets
@@ -33,7 +33,7 @@ from ..querysets import PlanState
 from .plans_forms import DraftForm, suggested_id
 from .plans_preview import content_of
 from .plans_uploading import ADD_PERMISSION
-from .plans_words import problem_badge
+from .plans_words import in_words, problem_badge
 
 #: Rows named that cannot be planned; the number says how many there are.
 LEFT_OUT_SHOWN = 100
@@ -59,14 +59,20 @@ def plan_act(*, kind: str, label: Text, name: str = "") -> Act:
 
 
 def plannable(kind: str, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return the rows that a change of this kind could change now."""
-    declared = get_kind(kind)
+    """Return the rows that a change of this kind could change now: none when no app declares it any more."""
+    try:
+        declared = get_kind(kind)
+    except UnknownKind:
+        return rows.none()
     return rows.filter(**{declared.state_field: declared.required_state, f"{declared.qty_field}__isnull": False})
 
 
 def draft_page(kind: str, admin: WindowAdmin, request: HttpRequest, chosen: Chosen) -> HttpResponse:
     """Ask for a change id and a reason, then keep the chosen rows as a draft."""
-    declared = get_kind(kind)
+    try:
+        declared = get_kind(kind)
+    except UnknownKind as error:
+        return turned_down(admin, request, str(error))
     if declared.model is not admin.model._meta.concrete_model:
         raise ImproperlyConfigured(f"plan_act(kind={kind!r}) belongs to the admin of {declared.model._meta.label}")
     limit = min(load_settings().max_targets, ACT_ROWS_MAX)
@@ -130,7 +136,7 @@ def drafted(
             doing.done, doing.note = len(renewed.targets), f"kind={kind}, plan={row.pk}"
     except InvalidPlan as error:
         for flaw in error.flaws:
-            form.add_error(None, f"{flaw.where}: {flaw.problem}")
+            form.add_error(None, f"{in_words(flaw.where)}: {in_words(flaw.problem)}")
         return None
     text = ngettext("A draft of %d target is kept.", "A draft of %d targets is kept.", doing.done) % doing.done
     messages.success(request, text)
@@ -151,7 +157,11 @@ def again_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> Ht
     if plan.state != PlanState.REFUSED or content is None:
         messages.error(request, _("Only a plan that was refused is planned again."))
         return redirect(back)
-    renewed = renew_targets(kind=plan.kind, tenant=plan.tenant, ids=[target.id for target in content.targets])
+    try:
+        renewed = renew_targets(kind=plan.kind, tenant=plan.tenant, ids=[target.id for target in content.targets])
+    except UnknownKind as error:
+        messages.error(request, str(error))
+        return redirect(back)
     form = draft_form(request, plan.kind, reason=plan.reason)
     if renewed.targets and form.is_bound and form.is_valid():
         done = drafted(admin, request, form, renewed, kind=plan.kind, tenant=plan.tenant, name="plan_again")

@@ -18,8 +18,17 @@ from desk.tenants import User, of_model, sees, tenants_of
 from ..conf import load_settings
 from ..errors import Flaw, InvalidPlan
 from ..models import Change, StoredPlan
-from ..plans import CHANGE_ID_CHARS_MAX, PLAN_BYTES_MAX, REASON_CHARS_MAX, Plan, checked_key, checked_note, read_plan
-from .plans_words import kinds
+from ..plans import (
+    CHANGE_ID_CHARS_MAX,
+    PLAN_BYTES_MAX,
+    REASON_CHARS_MAX,
+    Plan,
+    checked_key,
+    checked_note,
+    read_plan,
+    said_by,
+)
+from .plans_words import in_words, kinds
 
 #: Bytes of a request whose rest is read and thrown away, so that the browser gets to see the answer; of a longer one
 #: nothing more is read.
@@ -159,7 +168,7 @@ class DraftForm(forms.Form):
         try:
             checked_key(text)
         except ValueError as error:
-            raise forms.ValidationError(_("It %s.") % error) from error
+            raise forms.ValidationError(_("It %s.") % in_words(said_by(error))) from error
         if is_taken(text, self.user):
             raise forms.ValidationError(_("It is used already; choose another."))
         return text
@@ -169,7 +178,7 @@ class DraftForm(forms.Form):
         try:
             return checked_note(self.cleaned_data["reason"])
         except ValueError as error:
-            raise forms.ValidationError(_("It %s.") % error) from error
+            raise forms.ValidationError(_("It %s.") % in_words(said_by(error))) from error
 
 
 def is_taken(change_id: str, user: User) -> bool:
@@ -208,9 +217,9 @@ def flaws_table(flaws: Sequence[Flaw]) -> Table:
         Row(
             cells=[
                 Cell(text=NONE if flaw.row is None else flaw.row, is_number=True),
-                Cell(text=flaw.column or (NONE if flaw.row is not None else flaw.where)),
+                Cell(text=flaw.column or (NONE if flaw.row is not None else in_words(flaw.where))),
                 Cell(text=flaw.given or NONE, is_code=bool(flaw.given)),
-                Cell(text=flaw.problem),
+                Cell(text=in_words(flaw.problem)),
             ]
         )
         for flaw in sorted(flaws, key=lambda flaw: flaw.row or 0)[:PROBLEMS_SHOWN]

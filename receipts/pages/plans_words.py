@@ -3,18 +3,19 @@
 from collections.abc import Iterable
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from desk.parts import Badge, Text
 
+from ..errors import Words
 from ..kinds import each_kind
 from ..querysets import PlanState
 
 STATES: dict[str, Badge] = {
-    PlanState.DRAFT: Badge(gettext_lazy("draft"), "✎", "idle"),
-    PlanState.APPROVED: Badge(gettext_lazy("approved"), "☑", "busy"),
-    PlanState.APPLIED: Badge(gettext_lazy("applied"), "✓", "good"),
-    PlanState.REFUSED: Badge(gettext_lazy("refused"), "✗", "bad"),
+    PlanState.DRAFT: Badge(pgettext_lazy("plan", "draft"), "✎", "idle"),
+    PlanState.APPROVED: Badge(pgettext_lazy("plan", "approved"), "☑", "busy"),
+    PlanState.APPLIED: Badge(pgettext_lazy("plan", "applied"), "✓", "good"),
+    PlanState.REFUSED: Badge(pgettext_lazy("plan", "refused"), "✗", "bad"),
 }
 AS_APPROVED = Badge(gettext_lazy("as approved"), "✓", "good")
 PROBLEMS: dict[str, Text] = {
@@ -26,6 +27,14 @@ PROBLEMS: dict[str, Text] = {
     "change_id_reused": gettext_lazy("the change id was used for another change"),
     "stale": gettext_lazy("the rows are not as approved"),
 }
+
+
+def in_words(said: str) -> str:
+    """Return a message of this engine in the reader's language; what is none of them stays as it is."""
+    if not isinstance(said, Words):
+        return said
+    text: str = _(said.text)
+    return text % said.values if said.values else text
 
 
 def problem_word(problem: str) -> Text:

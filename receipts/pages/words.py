@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from django.contrib.admin.utils import quote, unquote
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext, pgettext_lazy
 
 from desk.parts import Badge
 
@@ -29,7 +30,7 @@ RUNS: dict[str, Badge] = {
     RunOutcome.DONE: Badge(_("done"), "✓", "good"),
     RunOutcome.STOPPED: Badge(_("stopped"), "■", "warn"),
     RunOutcome.FAILED: Badge(_("failed"), "✗", "bad"),
-    RunOutcome.DIED: Badge(_("died"), "†", "bad"),
+    RunOutcome.DIED: Badge(pgettext_lazy("reconciliation", "died"), "†", "bad"),
 }
 
 #: change_ids that would be other pages' addresses, or that browsers take for a way up.
@@ -63,5 +64,9 @@ def receipt_url(change_id: str, page: str = "change", *args: Any, **query: Any) 
 
 def counts_text(counts: Mapping[str, int]) -> str:
     """Return how many targets differ, in words; empty when none does."""
-    named = [(counts[name], CATEGORIES[name].word) for name in ("changed", "missing")]
-    return ", ".join(f"{number} {word}" for number, word in named if number)
+    changed, missing = counts["changed"], counts["missing"]
+    named = (
+        ngettext("%d changed", "%d changed", changed) % changed if changed else "",
+        ngettext("%d missing", "%d missing", missing) % missing if missing else "",
+    )
+    return ", ".join(text for text in named if text)

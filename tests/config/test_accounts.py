@@ -9,6 +9,11 @@ from django.db import connection
 
 from tests.crashing import ROOT
 
+pytestmark = pytest.mark.skipif(
+    connection.vendor != "sqlite",
+    reason="once is enough: the tables of accounts are allauth's own, and no SQL here is ours",
+)
+
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -23,8 +28,6 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_with_accounts_on_the_tests_of_accounts_pass() -> None:
-    if connection.vendor != "sqlite":
-        pytest.skip("once is enough: the tables of accounts are allauth's own, and no SQL here is ours")
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests/accounts"]
     done = run(*command, DJANGO_SETTINGS_MODULE="tests.settings_accounts", PYTEST_ADDOPTS="")
 

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import OperationalError, connections
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django.utils import timezone
 
 from desk import health
 from notify.models import RunLog
+from tests.babelfish import stand_in_cannot
 from tests.desk.test_api import log
 from tests.factories import NOW
 
@@ -81,6 +83,13 @@ def test_a_database_that_hangs_costs_a_worker_its_bound_and_one_thread(monkeypat
     assert found["checks"]["database:default"]["problem"] == "does not answer in time"
     assert took_s < 10
     assert sorted(asked) == sorted(connections)
+
+
+@stand_in_cannot("it takes longer to list its tables than a probe waits")
+def test_a_database_that_was_never_migrated_is_unready(monkeypatch):
+    monkeypatch.setattr(MigrationRecorder.Migration._meta, "db_table", "kwit_nowhere")
+
+    assert "lacks migrations" in str(probe("/healthz/ready", 503))
 
 
 def test_a_missing_migration_makes_it_unready(monkeypatch):

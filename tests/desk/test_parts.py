@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db.utils import ConnectionHandler
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
@@ -152,7 +153,9 @@ def test_nobody_changes_the_record_of_actions(admin_client: Client) -> None:
     assert "&lt;b&gt;eve" in admin_client.get("/admin/desk/action/").content.decode()
     assert admin_client.get(f"/admin/desk/action/{action.pk}/change/").status_code == 200
     assert admin_client.post(f"/admin/desk/action/{action.pk}/change/", {"actor": "x"}).status_code == 405
-    assert admin_client.post(f"/admin/desk/action/{action.pk}/delete/").status_code == 403
+    for data in ({}, {"post": "yes"}, {"_to_field": ""}, {"_to_field": "actor"}):
+        assert admin_client.post(f"/admin/desk/action/{action.pk}/delete/", data).status_code == 403
+        assert admin_client.get(f"/admin/desk/action/{action.pk}/delete/", data).status_code == 403
     assert admin_client.get("/admin/desk/action/add/").status_code == 403
 
 
@@ -168,3 +171,22 @@ def test_the_record_of_actions_is_for_those_with_its_permission(client: Client) 
 def test_an_action_without_an_actor_is_refused() -> None:
     with pytest.raises(ValidationError):
         Action(actor="", name="x", subject="y").full_clean()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("answers", "status"), [(False, 503), (True, None)])
+def test_a_page_whose_database_cannot_be_reached_says_so(
+    rf: RequestFactory, monkeypatch: pytest.MonkeyPatch, answers: bool, status: int | None
+) -> None:
+    if not answers:
+        there = {"ENGINE": "django.db.backends.sqlite3", "NAME": "/no/such/place/kwit.sqlite3"}
+        monkeypatch.setattr("desk.middleware.connections", ConnectionHandler({"default": there}))
+    middleware = StrictPolicyMiddleware(lambda request: HttpResponse())
+
+    for error in (OperationalError("secret of the server"), InterfaceError("connection is closed")):
+        page = middleware.process_exception(rf.get("/admin/"), error)
+        assert (page and page.status_code) == status
+        if page is not None:
+            assert "A database does not answer" in page.content.decode()
+            assert "secret" not in page.content.decode()
+    assert middleware.process_exception(rf.get("/admin/"), ValueError("ours")) is None

@@ -10,9 +10,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from notify.models import Control, MailQueue, RunLog, TaskQueue
+from notify.pages.words import problem_of
 from tests.browser.story import HOLDER, fill
 from tests.factories import NOW
 
@@ -471,3 +472,18 @@ def test_who_may_see_the_log_only_gets_the_log_only(client: Client) -> None:
     assert "Notifications: queues" not in page
     assert client.get(address(MailQueue)).status_code == 403
     assert client.get(address(RunLog)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ("no recipient; not an address: ; x; 100%s", "brak odbiorcy; to nie adres: ; x; 100%s"),
+        ("held by ann: late; really", "wstrzymał(a) ann: late; really"),
+        ("made anew; not yet released", "utworzona od nowa; jeszcze nie zwolniona"),
+        ("somebody's own words; 5% of them", "somebody's own words; 5% of them"),
+        ("", ""),
+    ],
+)
+def test_a_mails_problem_is_said_in_the_readers_language_and_other_words_are_left(kept: str, said: str) -> None:
+    with translation.override("pl"):
+        assert problem_of(kept) == said

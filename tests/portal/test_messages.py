@@ -6,6 +6,7 @@ import pytest
 from babel.messages.mofile import read_mo
 from django.conf import settings
 from django.template import Context, Engine
+from django.template.loader import get_template
 from django.utils import translation
 
 from notify.rendering import make_message
@@ -126,3 +127,25 @@ def test_the_compiled_catalog_is_that_of_its_text(language, home):
 
 def test_there_is_a_catalog_for_each_language_but_the_original():
     assert [*catalogs.languages(), "en"] == sorted(LANGUAGES, key=lambda code: (code == "en", code))
+
+
+@pytest.mark.parametrize("name", ["400.html", "403.html", "404.html"])
+def test_the_pages_for_what_cannot_be_shown_speak_each_language(name):
+    """As Django renders them: without a request when it has none."""
+    pages = set()
+    for language in LANGUAGES:
+        with translation.override(language):
+            pages.add(get_template(name).render())
+
+    assert len(pages) == len(LANGUAGES)
+
+
+def test_a_texts_translation_is_the_same_in_every_catalog():
+    """Django merges them: of two translations one would win, for both places."""
+    for language in ("ja", "pl"):
+        seen: dict[Any, set[Any]] = {}
+        for home in catalogs.HOMES:
+            for key, text in texts(catalogs.read(language, home)).items():
+                seen.setdefault(key, set()).add(text)
+
+        assert {key: found for key, found in seen.items() if len(found) > 1} == {}

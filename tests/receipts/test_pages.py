@@ -417,6 +417,8 @@ def test_a_receipt_is_shown_as_committed_with_a_genuine_digest_and_its_plan(root
 
 @pytest.mark.parametrize("targets", [{}, [], [1], [{"id": 1}], "x", [{"id": "1", "revision": 1, "qty": 1}], 7])
 def test_a_receipt_that_plain_sql_has_written_is_shown_as_not_genuine(root: Client, targets: Any) -> None:
+    if not (isinstance(targets, list | dict) or connection.features.supports_primitives_in_json_field):
+        pytest.skip("SQL Server keeps such targets out itself: ISJSON is 1 for lists and objects only")
     make_receipt("CHG-1", targets=targets)
 
     page = text_of(root, f"{LIST}CHG-1/change/")

@@ -9,6 +9,7 @@ from django.test import Client
 from desk.models import Action
 from portal.models import OrderLine
 from portal.pages import OrderLineAdmin
+from receipts import kinds
 from receipts.api import Conflict, apply_plan, cancel_many
 from receipts.models import StoredPlan
 from receipts.pages import plans_forms
@@ -294,3 +295,21 @@ def test_a_lines_page_and_list_cost_a_fixed_number_of_queries(ann: Client, djang
     with django_assert_max_num_queries(7):
         assert ann.get(f"{LINES}{lines[0].pk}/change/").status_code == 200
     assert PLANS
+
+
+def test_a_kind_that_no_app_declares_any_more_is_said_and_nothing_is_drafted(
+    ann: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, plan = make_line(), refused(make_line())
+    monkeypatch.setattr(kinds, "_registered", {})
+
+    for answer in (
+        ann.post(ACT, {"scope": "selected", "pk": [line.pk]}, follow=True),
+        ann.post(ACT, {"scope": "matching", "confirmed": "1", "change_id": "CHG-9"}, follow=True),
+        ann.get(address(plan, "again"), follow=True),
+        ann.post(address(plan, "again"), {"confirmed": "1", "change_id": "CHG-9"}, follow=True),
+    ):
+        assert answer.status_code == 200
+        assert "no app declares the kind of change" in answer.content.decode().lower()
+    assert "Plan their cancellation" not in text_of(ann, f"{LINES}{line.pk}/change/")
+    assert StoredPlan.objects.count() == 1

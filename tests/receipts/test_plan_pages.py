@@ -1,5 +1,6 @@
 """The pages of plans: what they show, whose plans, what they cost, and that a look neither waits nor writes."""
 
+import re
 from typing import Any
 
 import pytest
@@ -225,8 +226,11 @@ def test_a_look_at_a_plan_writes_nothing(victor: Client, django_assert_max_num_q
     with django_assert_max_num_queries(20) as queries:
         victor.get(address(plan))
 
-    assert [query["sql"] for query in queries if not query["sql"].startswith(("SELECT", "\n        SELECT"))] == []
-    assert not any("FOR NO KEY UPDATE" in query["sql"] or "FOR UPDATE" in query["sql"] for query in queries)
+    # On SQL Server the rows to look up are put into a table variable, which is gone with the statement.
+    told = [query["sql"].replace("\nSET NOCOUNT ON;\nDECLARE @asked TABLE", "SELECT") for query in queries]
+    assert [sql for sql in told if not sql.startswith(("SELECT", "\n        SELECT"))] == []
+    written = [sql for sql in told if re.search(r"\b(INSERT INTO (?!@asked\b)|UPDATE\b|DELETE\b|UPDLOCK\b)", sql)]
+    assert written == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -289,8 +293,15 @@ def test_a_plan_of_an_undeclared_kind_is_shown(victor: Client) -> None:
     assert "No app declares the kind of change “gone” any more." in text_of(victor, address(plan))
 
 
+def need_primitives(value: Any) -> None:
+    """Skip where the database itself keeps out what is neither a list nor an object."""
+    if not (isinstance(value, list | dict) or connection.features.supports_primitives_in_json_field):
+        pytest.skip("SQL Server keeps such a plan out itself: ISJSON is 1 for lists and objects only")
+
+
 @pytest.mark.parametrize("targets", [{}, [], "x", [1], [{"id": 1}], [{"id": "1", "revision": 1, "qty": None}]])
 def test_targets_that_plain_sql_has_spoilt_are_shown_and_offered_to_nobody(targets: Any) -> None:
+    need_primitives(targets)
     bob = signed_in("bob", *ALL)
     plan = stored(make_line())
     StoredPlan.objects.update(targets=targets, target_count=None)
@@ -308,6 +319,7 @@ def test_targets_that_plain_sql_has_spoilt_are_shown_and_offered_to_nobody(targe
 
 @pytest.mark.parametrize("problems", [[], [{}], [{"problem": EVIL}], [{"id": "x"}], [1], {"a": 1}, "x", [[EVIL]]])
 def test_problems_that_plain_sql_has_spoilt_are_shown_as_text(victor: Client, problems: Any) -> None:
+    need_primitives(problems)
     plan = refused(make_line())
     StoredPlan.objects.update(problems=problems)
 

@@ -65,6 +65,8 @@ class Command(ReceiptsCommand):
         asked = threading.Event()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: asked.set())
+            # SQL Server's driver takes a call of the system that a signal has interrupted for a lost connection.
+            signal.siginterrupt(signal.SIGTERM, False)
         try:
             run = carry_out(options["run"], using=self.alias(options), is_stopping=asked.is_set)
         except LookupError as error:
