@@ -169,7 +169,7 @@ def uncollected() -> Iterator[None]:
 def write_unreadable(rows: Sequence[Unreadable], step: Step, job: Job, tally: Tally) -> None:
     """Write the control row and a visible stand-in of each candidate that cannot be read."""
     tally.candidates += len(rows)
-    events = [(Event(step.kind, row.key, row.key2, None), row.error) for row in rows]
+    events = [(Event(step.kind, row.key, row.key2, None), row.error) for row in rows if has_key(row, tally)]
     messages = [blocked(event, f"cannot be read: {error}") for event, error in events]
     for part, new in write_isolating(messages, step, job, tally) if messages else ():
         count_written(part, new, step, job, tally)
@@ -199,11 +199,7 @@ def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) ->
     tally.candidates += len(events)
     unique: dict[tuple[int, int], Event] = {}
     for event in events:
-        if not (is_key(event.key) and is_key(event.key2)):
-            # SQLite would store any of it, a text that stands for many events as well.
-            tally.failed += 1
-            tally.name("failed", f"{event.key!r}/{event.key2!r}: not two 64-bit integers")
-        elif unique.setdefault((event.key, event.key2), event) is not event:
+        if has_key(event, tally) and unique.setdefault((event.key, event.key2), event) is not event:
             note_repeated(event, tally)
     if job.is_baseline:
         messages = [silent(event) for event in unique.values()]
@@ -211,6 +207,16 @@ def write_events(events: Sequence[Event], step: Step, job: Job, tally: Tally) ->
         messages = make_messages(step, [*unique.values()], fold_local_part=job.conf.FOLD_LOCAL_PART)
     for part, new in write_isolating(messages, step, job, tally):
         count_written(part, new, step, job, tally)
+
+
+def has_key(found: Event | Unreadable, tally: Tally) -> bool:
+    """Whether a candidate has a key that can be stored; one that has none is counted as failed."""
+    if is_key(found.key) and is_key(found.key2):
+        return True
+    # SQLite would store any of it, a text that stands for many events as well.
+    tally.failed += 1
+    tally.name("failed", f"{found.key!r}/{found.key2!r}: not two 64-bit integers")
+    return False
 
 
 def is_key(value: Any) -> bool:

@@ -102,6 +102,22 @@ def test_a_value_that_raises_in_any_column_costs_its_own_event_only(add_step, co
     assert gc.isenabled()
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="other databases compare no text with a number")
+def test_a_row_without_a_key_that_cannot_be_read_besides_gets_no_control_row(add_step):
+    class Odd(Remark):
+        def events(self, scope: Any) -> Any:
+            odd = Cast("author", Hostile(max_length=20))
+            return Comment.objects.values(key=F("pk"), key2=F("author"), event_at=F("created_at"), language=odd)
+
+    add_step(Odd)
+    make_comments(1, author="bad")
+
+    report = run_pass(now=NOW)
+
+    assert "'bad': not two 64-bit integers" in report.steps[0].error
+    assert not Control.objects.exists()
+
+
 def test_a_column_that_is_not_there_yet_fails_the_step_and_blocks_no_event(add_step):
     """New code on a database that has not been migrated: every row fails, and none is at fault."""
 
