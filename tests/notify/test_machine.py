@@ -104,7 +104,7 @@ def dying(kill: str) -> Iterator[Deadly]:
         pass
     finally:
         connection.execute_wrappers.clear()
-        del connection._commit
+        del connection._commit, connection.create_cursor
         if trap.is_dead:
             connection.close()
 
