@@ -4,7 +4,6 @@ import logging
 from contextlib import AbstractContextManager
 
 from django.contrib import messages
-from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db import Error as DatabaseProblem
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
@@ -33,6 +32,7 @@ from ..models import Change, StoredPlan
 from ..querysets import PlanState
 from .plans_preview import content_of, sheet_of, verdict_of
 from .plans_words import STATES, problem_word
+from .words import key_of
 
 APPROVE_PERMISSION = "receipts.approve_plan"
 APPLY_PERMISSION = "receipts.apply_plan"
@@ -130,7 +130,7 @@ def applied(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, outcome:
         Outcome.CONFIRMED: _("Applied. The connection was lost on the way; the receipt confirms it."),
         Outcome.ALREADY: _("It was applied already; nothing was written now."),
     }[outcome]
-    if url := admin.way(request, Change, "change", quote(plan.change_id)):
+    if url := admin.way(request, Change, "change", key_of(plan.change_id)):
         text = format_html('{} <a href="{}">{}</a>', text, url, _("The receipt"))
     messages.success(request, text)
     return redirect(admin.url("change", plan.pk))

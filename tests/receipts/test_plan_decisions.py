@@ -1,5 +1,6 @@
 """Approving and applying on the pages: by whom it may be, of what was shown, once, and what becomes of it."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,6 +79,16 @@ def test_a_plan_is_approved_by_another_and_applied_by_a_third_and_the_receipt_is
         ("bob", "plan_approve", 1, 1, "done", "acme"),
         ("olga", "plan_apply", 1, 1, "done", "acme"),
     ]
+
+
+@pytest.mark.parametrize("change_id", ["act", "export"])
+def test_the_way_to_the_receipt_leads_there_also_when_the_change_id_is_a_word_of_our_addresses(
+    olga: Client, change_id: str
+) -> None:
+    answer = decide(olga, approved(make_line(), change_id=change_id), "apply")
+
+    [way] = re.findall(r'href="(.+)"', said(answer))
+    assert f"Receipt {change_id}" in text_of(olga, way)
 
 
 def test_nobody_approves_what_he_wrote() -> None:
