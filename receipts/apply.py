@@ -264,15 +264,17 @@ def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
 def explained(kind: ChangeKind, plan: Plan, standing: list[Standing]) -> list[Problem]:
     """Turn rows that are not as approved into problems, each with the first reason that applies."""
     approved = {target.id: target for target in plan.targets}
-    return [
-        Problem(
-            id=row.id,
-            problem=first_problem(kind, approved[row.id], row),
-            approved={"revision": approved[row.id].revision, "qty": approved[row.id].qty},
-            current={"revision": row.revision, "qty": row.qty, "state": row.state} if row.found else None,
-        )
-        for row in standing
-    ]
+    return [as_problem(first_problem(kind, approved[row.id], row), approved[row.id], row) for row in standing]
+
+
+def as_problem(name: str, target: Target, row: Standing) -> Problem:
+    """Return what is wrong with a row beside what was approved."""
+    return Problem(
+        id=target.id,
+        problem=name,
+        approved={"revision": target.revision, "qty": target.qty},
+        current={"revision": row.revision, "qty": row.qty, "state": row.state} if row.found else None,
+    )
 
 
 def first_problem(kind: ChangeKind, target: Target, row: Standing) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from django.db import connections, router
 from django.utils import timezone
 
-from .apply import first_problem
+from .apply import as_problem, first_problem
 from .backends import get_room
 from .backends.base import Standing
 from .canonical import Target
@@ -28,13 +28,7 @@ class Compared:
 
     def as_problem(self) -> Problem:
         """Return it as a refused attempt would name it."""
-        row, target = self.standing, self.target
-        return Problem(
-            id=target.id,
-            problem=self.problem,
-            approved={"revision": target.revision, "qty": target.qty},
-            current={"revision": row.revision, "qty": row.qty, "state": row.state} if row.found else None,
-        )
+        return as_problem(self.problem, self.target, self.standing)
 
 
 @dataclass(frozen=True)
