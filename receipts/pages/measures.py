@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from desk.filters import day_edge
 from desk.measures import Gauge, Measure, Meter, register, single
 
 from ..kinds import each_kind
@@ -20,7 +21,7 @@ DIFFERING_READ_MAX = 1000
 
 def read(now: datetime) -> Iterator[Measure]:
     """Yield everything there is to say; two queries."""
-    midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = day_edge(timezone.localdate(now), is_end=False)
     found = Change.objects.filter(created_at__gte=midnight).order_by("-created_at").values_list("kind", flat=True)
     counted = Counter(found[:RECEIPTS_READ_MAX])
     kinds = dict.fromkeys([*(kind.name for kind in each_kind()), *sorted(counted)])

@@ -12,6 +12,7 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from desk.filters import day_edge
 from desk.panels import Built, Panel, register
 from desk.parts import Finding, Tile
 from desk.tenants import of_model
@@ -43,7 +44,7 @@ class Figures:
 def figures_of(request: HttpRequest, *, now: datetime) -> Figures:
     """Return the figures of the reader's tenants; four queries."""
     receipts = of_model(request.user, Change)
-    since = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    since = day_edge(timezone.localdate(now), is_end=False)
     verdicts = of_model(request.user, Verdict)
     return Figures(
         today=bounded(receipts.filter(created_at__gte=since)),
