@@ -17,10 +17,10 @@ from desk.filters import Asked, Filter, equals
 from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table
 
 from ..models import Change, Reconciliation
-from ..reconcile import Item
+from ..reconcile import Item, found_in
 from .contents import ROWS_SHOWN, items_after, place_of, receipt_of
 from .exporting import DOCUMENTS, reconciliation_document
-from .words import CATEGORIES, DIFFERS, MATCHES, receipt_url, url
+from .words import CATEGORIES, FOUND, receipt_url, url
 
 EXPORT_PERMISSION = "receipts.export"
 CATEGORY = "category"
@@ -38,7 +38,7 @@ HISTORY_NUMBERS = frozenset({4, 5, 6})
 
 def verdict_of(kept: Reconciliation) -> Badge:
     """Return what a reconciliation found."""
-    return DIFFERS if kept.changed or kept.missing else MATCHES
+    return FOUND[found_in(kept)]
 
 
 def history_row(kept: Reconciliation) -> Row:
