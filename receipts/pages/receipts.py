@@ -18,12 +18,13 @@ from desk.admins import WindowAdmin
 from desk.filters import Asked, Check, Filter, Moment, equals, read
 from desk.keyset import Page, parted_page_of
 from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Table
-from desk.tenants import within
+from desk.tenants import of_model
 
 from ..errors import UnknownKind
 from ..fields import JSONItems
 from ..kinds import get_kind
 from ..models import Change, Reconciliation, StoredPlan, Verdict
+from ..plans import ACTOR_CHARS_MAX
 from ..querysets import Found
 from ..reconcile import reconcile, record_reconciliation
 from .contents import ROWS_SHOWN, Line, lines_after, place_of, receipt_of, targets_of
@@ -49,7 +50,6 @@ RESULTS_PERMISSION = "receipts.view_reconciliation"
 HISTORY_SHOWN = 20
 #: Plans of one change_id shown; there is one, or a refused one before it.
 PLANS_SHOWN = 5
-ACTOR_CHARS_MAX = 150
 
 
 @admin.register(Change)
@@ -88,10 +88,9 @@ class ChangeAdmin(WindowAdmin):
 
     def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
         """Return receipts, or the verdicts of those that differ: they have the same columns, and the index for it."""
-        rows = super().get_queryset(request)
         if "differs" in asked.values:
-            return within(Verdict.objects.filter(found=Found.DIFFERS), request.user)
-        return rows.only("change_id", "created_at")
+            return of_model(request.user, Verdict).filter(found=Found.DIFFERS)
+        return self.get_queryset(request).only("change_id", "created_at")
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return one line per receipt; two queries."""

@@ -22,6 +22,7 @@ from desk.tenants import tenants_of
 
 from ..fields import UtcNow
 from ..models import Change, ReconciliationRun
+from ..plans import ACTOR_CHARS_MAX
 from ..querysets import RunOutcome
 from ..reconcile import of_tenants
 from ..runs import DIED_AFTER, ask_for_run, scope_of
@@ -33,7 +34,6 @@ RESULTS_PERMISSION = "receipts.view_reconciliation"
 REFRESH_S = 2
 #: The confirmation counts so far; it then says "more than".
 COUNT_MAX = 10_000
-ACTOR_CHARS_MAX = 150
 STARTING = Badge(gettext_lazy("starting"), "…", "busy")
 
 
