@@ -32,6 +32,11 @@ COUNT_MAX = 1000
 LATEST_MAX = 200
 #: Paused channels shown; a site has one or two.
 CHANNELS_MAX = 10
+#: How a pass ends that has done its work, and how one that has run at all.
+GOOD = (Outcome.OK, Outcome.WARNING)
+RAN = (*GOOD, Outcome.ERROR)
+#: In which states mails are counted; the others are over.
+WAITING = (MailState.QUEUED, MailState.SENDING, MailState.BLOCKED, MailState.FAILED, MailState.UNCERTAIN)
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ def place_of(edges: Sequence[datetime]) -> Case:
 def durations(rows: QuerySet[Any], steps: int) -> tuple[list[float | None], list[float | None]]:
     """Return median and 95th percentile of the passes that ran, per step of the range."""
     by_place: dict[int, list[int]] = defaultdict(list)
-    ran = rows.filter(step=RunLog.WHOLE, outcome__in=(Outcome.OK, Outcome.WARNING, Outcome.ERROR), ms__isnull=False)
+    ran = rows.filter(step=RunLog.WHOLE, outcome__in=RAN, ms__isnull=False)
     for place, ms in ran.order_by().values_list("place", "ms"):
         by_place[place].append(ms)
     medians: list[float | None] = [None] * steps
@@ -120,7 +125,7 @@ def latest() -> Latest:
     """Return the newest passes; five queries."""
     wholes = RunLog.objects.filter(step=RunLog.WHOLE)
     newest_first = wholes.order_by("-started_at", "-pk")
-    good = [newest_first.filter(outcome=outcome).first() for outcome in (Outcome.OK, Outcome.WARNING)]
+    good = [newest_first.filter(outcome=outcome).first() for outcome in GOOD]
     found = list(newest_first[:LATEST_MAX])
     skipped = []
     for row in found:
@@ -153,8 +158,7 @@ def depths(user: User) -> Depths:
 
     Members of tenants get the numbers of these, and no channel: the server's words may quote another tenant's mail.
     """
-    counted = (MailState.QUEUED, MailState.SENDING, MailState.BLOCKED, MailState.FAILED, MailState.UNCERTAIN)
-    mails = {state.value: bounded(within(MailQueue.objects.filter(state=state), user)) for state in counted}
+    mails = {state.value: bounded(within(MailQueue.objects.filter(state=state), user)) for state in WAITING}
     queued = within(MailQueue.objects.filter(state=MailState.QUEUED), user)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
     pauses = Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")

@@ -14,16 +14,14 @@ from django.utils import timezone
 from desk import health
 from desk.measures import RECENT_S, Gauge, Measure, Meter, durations, register, single
 
-from ..models import Attempt, Channel, MailQueue, MailState, Outcome, RunLog, TaskQueue
-from .figures import LATEST_MAX, LOG_ROWS_MAX, Latest, bounded, latest, sent_since
+from ..models import Attempt, Channel, MailQueue, Outcome, RunLog, TaskQueue
+from .figures import GOOD, LATEST_MAX, LOG_ROWS_MAX, RAN, WAITING, Latest, bounded, latest, sent_since
 from .words import kinds
 
 #: Rows counted per queue and state: an index is read that far in some tens of milliseconds.
 DEPTH_MAX = 100_000
 #: Channels told; a site has one or two.
 CHANNELS_TOLD = 100
-WAITING = (MailState.QUEUED, MailState.SENDING, MailState.BLOCKED, MailState.FAILED, MailState.UNCERTAIN)
-GOOD = (Outcome.OK, Outcome.WARNING)
 #: Seconds; an ordinary pass takes some hundredths of one, a baseline minutes.
 DURATION_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 WAIT = re.compile(r"circuit breaker: \d+ prepared, (\d+) wait")
@@ -64,7 +62,7 @@ def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Measur
         labels=["outcome"],
         samples=[((outcome,), counted[outcome]) for outcome in Outcome.values],
     )
-    ran_s = [ms / 1000 for outcome, ms in found if outcome in (*GOOD, Outcome.ERROR) and ms is not None]
+    ran_s = [ms / 1000 for outcome, ms in found if outcome in RAN and ms is not None]
     about = "How long the passes took that began lately and ran"
     yield durations("kwit_recent_pass_duration_seconds", about, found_s=ran_s, bounds_s=DURATION_BOUNDS_S)
 
