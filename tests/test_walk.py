@@ -57,7 +57,7 @@ def site() -> Rows:
 def _no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """What somebody starts by hand runs in a process of its own; here it must not."""
     started = Counter[str]()
-    monkeypatch.setattr("notify.pages.runs.start_pass", lambda *args, **kwargs: started.update(["pass"]))
+    monkeypatch.setattr("notify.pages.runs.start_command", lambda *args, **kwargs: started.update(["pass"]))
     monkeypatch.setattr("receipts.pages.runs.start_command", lambda *args, **kwargs: started.update(["reconcile"]))
 
 

@@ -21,10 +21,10 @@ from desk.acts import Confirmation, recorded
 from desk.admins import WindowAdmin
 from desk.filters import Asked, Check, Choice, Id, Moment, Rows, equals
 from desk.keyset import AFTER, BEFORE, beyond, ordered, page_of
+from desk.launching import start_command
 from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table, Text
 
 from ..models import MailQueue, Outcome, RunLog, TaskQueue
-from .launching import start_pass
 from .skips import SKIPS_PER_PAGE, skip_rows
 from .words import DIED, OUTCOMES, kinds, line_of, outcome_of
 
@@ -250,7 +250,8 @@ class RunLogAdmin(WindowAdmin):
             with recorded(
                 actor=actor, name="run_pass", subject=self.opts.label_lower, scope=str(pass_id), asked=1
             ) as doing:
-                start_pass(pass_id, using=router.db_for_write(RunLog))
+                alias = router.db_for_write(RunLog)
+                start_command("notify_pass", "--json", "--pass-id", str(pass_id), "--database", alias)
                 doing.done = 1
             return redirect(self.url("pass", pass_id, tried=0))
         if request.method not in ("GET", "HEAD", "POST"):
