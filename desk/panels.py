@@ -17,8 +17,6 @@ from .parts import Badge, Finding, Text
 from .tenants import tenants_of
 from .windows import Window
 
-GOOD, WARN, BAD, IDLE, BUSY = "good", "warn", "bad", "idle", "busy"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
@@ -67,5 +65,5 @@ def build(panel: Panel, request: HttpRequest, window: Window) -> Built:
     except DatabaseError as error:
         what_to_do = _("Look at the database server and at the address in the settings.")
         text = _("The database of “%(title)s” does not answer: %(error)s") % {"title": panel.title, "error": error}
-        badge = Badge(_("error"), "✗", BAD)
+        badge = Badge(_("error"), "✗", "bad")
         return Built(context={}, findings=[Finding(badge=badge, text=text, what_to_do=what_to_do)])

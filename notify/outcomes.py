@@ -15,9 +15,6 @@ from .texts import one_line, shorten, stored
 from .transports.base import Reply, Result
 from .transports.replies import is_mailbox_gone
 
-#: After these a recipient is not tried again unless a person says so. DEFERRED and ERROR are not among them.
-FINAL = frozenset({AttemptOutcome.SENT, AttemptOutcome.REFUSED, AttemptOutcome.UNCERTAIN, AttemptOutcome.SUPPRESSED})
-
 
 @dataclass(frozen=True)
 class Try:

@@ -45,10 +45,6 @@ class RunLogQuerySet(models.QuerySet["RunLog"]):
 class MailQueueQuerySet(models.QuerySet["MailQueue"]):
     """Words for queued mails."""
 
-    def of_event(self, kind: str, key: int, key2: int = 0) -> MailQueueQuerySet:
-        """Return the mails of one event."""
-        return self.filter(control__kind=kind, control__key=key, control__key2=key2)
-
     def due(self, now: datetime) -> MailQueueQuerySet:
         """Return the mails that could be claimed now, the longest due first."""
         unclaimed = models.Q(lease_until__isnull=True) | models.Q(lease_until__lt=now)
