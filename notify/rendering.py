@@ -67,11 +67,6 @@ def make_singly(step: Step, events: Sequence[Event], *, fold_local_part: bool) -
     return messages
 
 
-def make_message(step: Step, event: Event) -> Message:
-    """Make one event's message in the active language. Raises: whatever a template or a value raises."""
-    return make_alike(step, [event], fold_local_part=True)[0]
-
-
 def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) -> list[Message]:
     """Make messages in the active language, all or none. Raises: whatever a template or a value raises."""
     lines, values = Lines(), [event.values for event in events]

@@ -9,7 +9,7 @@ from django.template import Context, Engine
 from django.template.loader import get_template
 from django.utils import translation
 
-from notify.rendering import make_message
+from notify.rendering import make_alike
 from notify.steps import RESERVED, Event, Scope, columns_of, registered
 from tests import catalogs
 
@@ -88,7 +88,7 @@ def test_a_subject_in_japanese_reaches_the_message_unchanged():
     event = Event("order", 1, 0, recipients="aiko@example.org", language="ja", values=step.example)
 
     with translation.override("ja"):
-        message = make_message(step, event)
+        [message] = make_alike(step, [event], fold_local_part=True)
 
     assert message.subject == "新規注文 PO-4711: Deliver to gate 3"
 
