@@ -23,6 +23,7 @@ ORDER = {
         "problems",
         "filters",
         "keyset",
+        "counts",
         "windows",
         "charts",
         "panels",

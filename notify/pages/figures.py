@@ -15,6 +15,7 @@ from typing import Any
 
 from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
 
+from desk.counts import bounded
 from desk.tenants import User, tenants_of, within
 from desk.windows import Window
 
@@ -158,12 +159,13 @@ def depths(user: User) -> Depths:
 
     Members of tenants get the numbers of these, and no channel: the server's words may quote another tenant's mail.
     """
-    mails = {state.value: bounded(within(MailQueue.objects.filter(state=state), user)) for state in WAITING}
-    queued = within(MailQueue.objects.filter(state=MailState.QUEUED), user)
+    mails, tasks = within(MailQueue.objects.all(), user), within(TaskQueue.objects.open(), user)
+    numbers = {state.value: bounded(mails.filter(state=state), most=COUNT_MAX) for state in WAITING}
+    queued = mails.filter(state=MailState.QUEUED)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
     pauses = Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")
     shown = list(pauses[:CHANNELS_MAX]) if tenants_of(user) is None else []
-    return Depths(mails, bounded(within(TaskQueue.objects.open(), user)), oldest, shown)
+    return Depths(numbers, bounded(tasks, most=COUNT_MAX), oldest, shown)
 
 
 def sent_since(since: datetime) -> tuple[dict[str, int], datetime | None]:
@@ -180,8 +182,3 @@ def sent_since(since: datetime) -> tuple[dict[str, int], datetime | None]:
         for kind, number in mails.order_by().values_list("control__kind").annotate(n=Count("pk")):
             counted[kind] += number
     return dict(counted), cut_at
-
-
-def bounded(rows: QuerySet[MailQueue] | QuerySet[TaskQueue], *, most: int = COUNT_MAX) -> int:
-    """Return how many rows there are, at most one more than ``most``."""
-    return rows.order_by().values("pk")[: most + 1].count()

@@ -12,10 +12,11 @@ from django.db.models import Count, QuerySet, Sum
 from django.utils import timezone
 
 from desk import health
+from desk.counts import bounded
 from desk.measures import RECENT_S, Gauge, Measure, Meter, durations, register, single
 
 from ..models import Attempt, Channel, MailQueue, Outcome, RunLog, TaskQueue
-from .figures import GOOD, LATEST_MAX, LOG_ROWS_MAX, RAN, WAITING, Latest, bounded, latest, sent_since
+from .figures import GOOD, LATEST_MAX, LOG_ROWS_MAX, RAN, WAITING, Latest, latest, sent_since
 from .words import kinds
 
 #: Rows counted per queue and state: an index is read that far in some tens of milliseconds.

@@ -12,6 +12,7 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from desk.counts import bounded
 from desk.filters import day_edge
 from desk.panels import Built, Panel, register
 from desk.parts import Finding, Tile
@@ -47,9 +48,9 @@ def figures_of(request: HttpRequest, *, now: datetime) -> Figures:
     since = day_edge(timezone.localdate(now), is_end=False)
     verdicts = of_model(request.user, Verdict)
     return Figures(
-        today=bounded(receipts.filter(created_at__gte=since)),
+        today=bounded(receipts.filter(created_at__gte=since), most=COUNT_MAX),
         since=since,
-        differing=bounded(verdicts.filter(found=Found.DIFFERS)),
+        differing=bounded(verdicts.filter(found=Found.DIFFERS), most=COUNT_MAX),
         oldest=oldest_never_compared(receipts),
     )
 
@@ -67,11 +68,6 @@ def oldest_never_compared(receipts: QuerySet[Any]) -> tuple[str, datetime] | Non
             change_id, created_at = found
             return change_id, created_at
     return None
-
-
-def bounded(rows: QuerySet[Any]) -> int:
-    """Return how many rows there are, at most one more than ``COUNT_MAX``."""
-    return rows.order_by().values("pk")[: COUNT_MAX + 1].count()
 
 
 def many(number: int) -> str:

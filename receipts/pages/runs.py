@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from desk.acts import Confirmation, recorded
 from desk.admins import WindowAdmin
+from desk.counts import bounded
 from desk.launching import start_command
 from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table
 from desk.tenants import tenants_of
@@ -140,7 +141,7 @@ class ReconciliationRunAdmin(WindowAdmin):
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "POST"])
         rows = of_tenants(tenants, router.db_for_read(Change) or "default")
-        number = rows.order_by().values("pk")[: COUNT_MAX + 1].count()
+        number = bounded(rows, most=COUNT_MAX)
         running = list(self.get_queryset(request).filter(outcome=RunOutcome.RUNNING).order_by("-pk")[:5])
         asked = Confirmation(
             title=_("Reconcile all"),
