@@ -18,6 +18,8 @@ else:
 UTC_TYPES = {"microsoft": "datetime2(6)"}
 
 
+# The same class stands in desk, notify and receipts: an engine runs without the desk and without the other engine, and
+# migrations name it by its place.
 class UtcDateTimeField(DateTimeField):
     """
     A moment; on SQL Server a ``datetime2(6)`` in UTC, which is all that Python reads back.

@@ -37,6 +37,8 @@ class ExactCharField(CharField):
         return parameters
 
 
+# The same class stands in desk, notify and receipts: an engine runs without the desk and without the other engine, and
+# migrations name it by its place.
 class UtcDateTimeField(DateTimeField):
     """
     A moment; on SQL Server a ``datetime2(6)`` in UTC, which is all that Python reads back.
