@@ -26,22 +26,24 @@ class NameTaken(Exception):
 
 
 @sensitive_variables()
-def make_token(user: AbstractBaseUser, *, name: str, expires_at: datetime | None = None) -> tuple[Token, str]:
+def make_token(
+    user: AbstractBaseUser, *, name: str, expires_at: datetime | None = None, using: str | None = None
+) -> tuple[Token, str]:
     """
     Make a token; return its row and the secret, which nothing can show again.
 
     Transaction: its own, or a savepoint in the caller's.
     Raises: NameTaken.
     """
-    secret = MARK + secrets.token_urlsafe(SECRET_BYTES)
+    secret, alias = MARK + secrets.token_urlsafe(SECRET_BYTES), using or router.db_for_write(Token)
     token = Token(
         user_id=user.pk, name=name, prefix=secret[:SHOWN_CHARS], digest=digest_of(secret), expires_at=expires_at
     )
     try:
-        with transaction.atomic(using=router.db_for_write(Token)):
-            token.save(force_insert=True)
+        with transaction.atomic(using=alias):
+            token.save(force_insert=True, using=alias)
     except IntegrityError as error:
-        if not Token.objects.filter(user_id=user.pk, name=name, revoked_at__isnull=True).exists():
+        if not Token.objects.using(alias).filter(user_id=user.pk, name=name, revoked_at__isnull=True).exists():
             raise
         raise NameTaken(name) from error
     return token, secret
@@ -80,6 +82,6 @@ def note_use(token: Token, *, now: datetime) -> None:
         pass  # a database that only reads, or is busy, still answers
 
 
-def revoke_tokens(pks: Collection[int], *, now: datetime) -> int:
+def revoke_tokens(pks: Collection[int], *, now: datetime, using: str | None = None) -> int:
     """Revoke tokens; return how many were live. Transaction: the caller's."""
-    return Token.objects.filter(pk__in=pks, revoked_at__isnull=True).update(revoked_at=now)
+    return Token.objects.using(using).filter(pk__in=pks, revoked_at__isnull=True).update(revoked_at=now)

@@ -26,16 +26,25 @@ def grantable(request: HttpRequest, name: str) -> QuerySet[Any]:
     return labelled().filter(label__in=own).select_related("content_type").order_by("label")
 
 
+def manages(request: HttpRequest, other: Any) -> bool:
+    """Whether the editor may manage this account or group; Django asks a dozen times a page, the database is once."""
+    known: dict[Any, bool] = request.__dict__.setdefault("_desk_manages", {})
+    key = (type(other), other.pk)
+    if key not in known:
+        known[key] = may_manage(request.user, other)
+    return known[key]
+
+
 class Guarded(admin.ModelAdmin):  # type: ignore[type-arg]
     """Accounts and groups within what the editor may do himself; superusers manage all."""
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Whoever may change users or groups, when this one may do nothing more than he."""
-        return super().has_change_permission(request, obj) and (obj is None or may_manage(request.user, obj))
+        return super().has_change_permission(request, obj) and (obj is None or manages(request, obj))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """As for changes."""
-        return super().has_delete_permission(request, obj) and (obj is None or may_manage(request.user, obj))
+        return super().has_delete_permission(request, obj) and (obj is None or manages(request, obj))
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Offer what the editor may give."""
@@ -88,7 +97,7 @@ class MembershipInline(admin.TabularInline):  # type: ignore[type-arg]
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Whoever may change this user."""
-        return may(request, "change") and (obj is None or may_manage(request.user, obj))
+        return may(request, "change") and (obj is None or manages(request, obj))
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Whoever may change this user."""

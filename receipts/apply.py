@@ -1,6 +1,7 @@
 """Apply approved changes: whole or not at all, with a receipt. The only writer of changes and audit rows."""
 
 import itertools
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -40,6 +41,11 @@ class Outcome(StrEnum):
     APPLIED = "applied"
     CONFIRMED = "applied (confirmed by its receipt)"
     ALREADY = "already applied"
+
+
+def settling_command(change_id: str, *, alias: str) -> str:
+    """Return the one command that settles an unknown outcome, as a shell takes it."""
+    return f"manage.py inspect_change --database {alias} -- {shlex.quote(change_id)}"
 
 
 def cancel_one(*, tenant: str, target: Target, using: str | None = None) -> Target:

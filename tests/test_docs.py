@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.core.management import get_commands, load_command_class
+from django.core.management import CommandError, call_command, get_commands, load_command_class
 from django.db import connection, models
 
 from notify.conf import Conf
@@ -79,6 +79,13 @@ def test_the_reference_names_no_option_that_a_command_lacks(command):
     named = set(re.findall(r"^\| `(--[a-z0-9-]+)", section(command), re.M))
 
     assert named - options_of(command) == set()
+
+
+@pytest.mark.parametrize("command", [name for name in our_commands() if name != "demo"])
+def test_each_command_prints_json_and_refuses_a_database_that_the_site_has_not(command):
+    assert {"--database", "--json"} <= options_of(command)
+    with pytest.raises(CommandError, match="--database: invalid choice: 'nowhere'"):
+        call_command(command, "--database", "nowhere")
 
 
 def test_each_setting_is_in_the_reference_with_its_default():

@@ -34,6 +34,7 @@ from tests.walking import (
 pytestmark = pytest.mark.django_db
 OWN, FOREIGN, SITE = "OWNWORD", "FOREIGNWORD", "SITEWORD"
 SECRETS = re.compile(f"{FOREIGN}|{SITE}", re.I)
+FORM_TARGET = re.compile(r'formaction="([^"?]+)')
 #: Answers that tell nothing: not there, not allowed, not like this, sign in first.
 NOTHING = {302, 400, 401, 403, 404, 405}
 
@@ -203,6 +204,7 @@ def test_a_member_of_another_tenant_learns_nothing_and_changes_nothing(
         label: [row for row in rows if re.search(f"{FOREIGN}|{SITE}|theirs", str(row), re.I)]
         for label, rows in snapshot().items()
     }
+    assert len([label for label, rows in kept.items() if rows]) > 10
     caplog.set_level("INFO")
     for rows in (foreign, site):
         posts = sent(rows)
@@ -267,8 +269,12 @@ def test_a_viewer_is_offered_nothing_that_would_fail(client: Client, own: Rows, 
             page = client.get(place.path)
             assert page.status_code != 500, place
             if page.status_code == 200 and not page.streaming and "<html" in page.content.decode(errors="replace"):
-                targets = re.findall(r'formaction="([^"?]+)', page.content.decode())
+                targets = re.findall(FORM_TARGET, page.content.decode())
                 assert targets == [], place
+
+    # The positive control: who may is offered something by these words.
+    client.force_login(User.objects.create_superuser("root"))
+    assert re.findall(FORM_TARGET, client.get("/admin/notify/mailqueue/").content.decode())
 
 
 def test_the_same_posts_change_rows_when_somebody_may(client: Client, own: Rows, site: Rows) -> None:

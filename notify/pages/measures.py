@@ -29,7 +29,7 @@ WAIT = re.compile(r"circuit breaker: \d+ prepared, (\d+) wait")
 
 
 def read(now: datetime) -> Iterator[Measure]:
-    """Yield everything there is to say; about thirty bounded queries."""
+    """Yield everything there is to say; about twenty bounded queries."""
     since = now - timedelta(seconds=RECENT_S)
     newest = latest()
     yield from passes(newest, now=now, since=since)

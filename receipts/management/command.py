@@ -1,7 +1,6 @@
 """What the commands of receipts share: two options, and how an answer is printed."""
 
 import json
-import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from django.db import connections, router
 from tqdm import tqdm
 
 from ..api import Outcome, apply_surely, rehearse_change
+from ..apply import settling_command
 from ..conf import load_settings
 from ..errors import Conflict, Flaw, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, UnknownKind
 from ..models import Change, StoredPlan
@@ -100,7 +100,7 @@ class ReceiptsCommand(BaseCommand):
         try:
             yield
         except OutcomeUnknown as error:
-            settle = f"manage.py inspect_change --database {self.alias(options)} -- {shlex.quote(change_id)}"
+            settle = settling_command(change_id, alias=self.alias(options))
             content = {"change_id": change_id, "unknown": str(error), "settle": settle}
             self.answer(options, content, f"{change_id}: unknown")
             raise CommandError(

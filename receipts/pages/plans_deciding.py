@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import Error as DatabaseProblem
+from django.db import router
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -17,7 +18,7 @@ from desk.acts import Confirmation, Doing, recorded
 from desk.admins import WindowAdmin
 from desk.parts import Badge, Cell, Detail, Fact, Section, Text
 
-from ..apply import Outcome
+from ..apply import Outcome, settling_command
 from ..approvals import apply_plan_surely, approve_plan
 from ..errors import (
     Conflict,
@@ -138,13 +139,14 @@ def applied(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, outcome:
 
 def nobody_knows(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, error: OutcomeUnknown) -> HttpResponse:
     """Say that the outcome is unknown, and what settles it; it asks no database."""
+    settle = settling_command(plan.change_id, alias=router.db_for_write(Change))
     facts = [
         Fact(name=_("change id"), cell=Cell(text=plan.change_id, is_code=True)),
         Fact(
             name=_("this page, when the database is back"),
             cell=Cell(text=_("the plan"), url=admin.url("change", plan.pk)),
         ),
-        Fact(name=_("or this command"), cell=Cell(text=f"manage.py inspect_change {plan.change_id!r}", is_code=True)),
+        Fact(name=_("or this command"), cell=Cell(text=settle, is_code=True)),
     ]
     lines = [
         _("The connection to the database was lost while the plan was being applied, and it did not come back."),

@@ -1,12 +1,13 @@
 """A real Chromium, as Debian packages it, driven without a download of its own."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import axe_playwright_python
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.programs import find_program
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = [
@@ -27,8 +28,8 @@ SERIOUS = ("serious", "critical")
 
 
 def find_chromium() -> str | None:
-    """Return the path of a Chromium, None when there is none."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    """Return the path of a Chromium, None when there is none. Raises: LookupError where nothing may be skipped."""
+    return find_program(*NAMES)
 
 
 @contextmanager

@@ -115,6 +115,7 @@ def test_no_password_is_kept() -> None:
     lock()
 
     row = AccessAttempt.objects.get()
+    assert "password=" in row.post_data
     assert WRONG not in f"{row.post_data} {row.get_data}"
 
 

@@ -1,6 +1,7 @@
 """Groups, tenants and accounts: who may give what to whom."""
 
 import json
+import re
 from io import StringIO
 from typing import Any
 
@@ -201,6 +202,20 @@ def test_an_editor_gives_nobody_a_right_that_he_has_not_got_himself_included(cli
             fresh = User.objects.get(pk=user.pk)
             assert not fresh.is_superuser
             assert not fresh.has_perm("notify.run_pass")
+
+
+def test_whether_an_editor_may_manage_an_account_is_looked_up_once_a_page(
+    client: Client, editor: User, django_assert_max_num_queries: Any
+) -> None:
+    user = make_user("olga")
+    client.get(page_of(user))
+
+    with django_assert_max_num_queries(25) as queries:
+        client.get(page_of(user))
+
+    asked = [query["sql"] for query in queries if "CONCAT" in query["sql"].upper() or "COALESCE" in query["sql"]]
+    asked = [sql for sql in asked if re.search(rf"user_id\W* = {user.pk}\b", sql)]
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("more", ["superuser", "right", "group", "tenant", "shut out"])

@@ -149,6 +149,21 @@ def test_the_command_makes_lists_and_revokes(robot):
     command("create", "robot", "--name", "script")
 
 
+def test_the_command_works_in_the_named_database_and_refuses_one_that_is_not_there(robot, monkeypatch):
+    made = command("create", "robot", "--name", "script", "--database", "default")
+
+    assert get(made["token"]).status_code == 200
+    with pytest.raises(CommandError, match="invalid choice"):
+        command("list", "--database", "nowhere")
+    aliases = set()
+    monkeypatch.setattr(
+        "desk.models.Token.objects.using", lambda alias: aliases.add(alias) or Token._base_manager.all()
+    )
+    command("list", "robot", "--database", "default")
+    assert command("revoke", "robot", "--name", "script", "--database", "default") == {"revoked": 1}
+    assert aliases == {"default"}
+
+
 def test_the_command_prints_a_new_token_alone_so_that_a_script_can_take_it(robot):
     out = StringIO()
     call_command("desk_token", "create", "robot", "--name", "script", stdout=out)

@@ -327,6 +327,11 @@ def test_a_viewer_is_offered_nothing_that_fails(victor: Client) -> None:
     pages = [page_of(victor, url) for url in urls]
 
     assert not any("formaction" in page or 'name="pk"' in page for page in pages)
+    operator = Client()
+    operator.force_login(make_user("wanda", *OPERATE))
+    offered = "".join(page_of(operator, url) for url in urls)
+    assert "formaction" in offered
+    assert 'name="pk"' in offered
     links = {link.replace("&amp;", "&") for page in pages for link in re.findall(r'href="(/admin/notify/[^"]+)"', page)}
     assert {link: victor.get(link).status_code for link in links} == dict.fromkeys(links, 200)
 

@@ -1,7 +1,6 @@
 """A session lock behind PgBouncer: transaction mode is recognised and named, session mode is no harm."""
 
 import json
-import os
 import pwd
 import shutil
 import socket
@@ -21,6 +20,7 @@ from notify.models import RunLog
 from tests.crashing import child_environment, run_child
 from tests.notify.proof import assert_right, mails_of_events, make_world
 from tests.postgres import free_port, unprivileged_user
+from tests.programs import find_program
 from tests.racing import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,7 +47,7 @@ def pgbouncer(*, mode: str, size: int = 5, is_round_robin: bool = False) -> Iter
     """Yield the port of a pooler in front of the test database, in a mode; skip where the program is missing."""
     if connection.vendor != "postgresql":
         pytest.skip("PgBouncer stands before PostgreSQL only")
-    program = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    program = find_program("pgbouncer")
     if program is None:
         pytest.skip("the program pgbouncer is missing; on Debian: apt-get install pgbouncer")
     server, port = connection.settings_dict, free_port()

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import shutil
 import subprocess
 import time
 from datetime import timedelta
@@ -18,6 +17,7 @@ from notify.models import Attempt, Channel, MailQueue
 from notify.sinks.base import deliver_claimed
 from tests.mails import make_mail
 from tests.postgres import free_port
+from tests.programs import find_program
 from tests.racing import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -107,7 +107,7 @@ def test_a_sink_that_is_not_there_is_named(configure):
 @contextlib.contextmanager
 def redis_server(tmp_path):
     """Run Debian's redis-server on a free port of loopback; yield its URL."""
-    program = shutil.which("redis-server")
+    program = find_program("redis-server")
     if program is None:
         pytest.skip("redis-server is not installed (apt-get install redis-server)")
     port = free_port()
@@ -132,7 +132,7 @@ def redis_server(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
 def test_celery_delivers_over_a_real_broker_and_a_dead_one_loses_nothing(tmp_path, configure):
-    celery = pytest.importorskip("celery")
+    import celery
     from celery.contrib.testing.worker import start_worker
 
     configure(SINK="celery")

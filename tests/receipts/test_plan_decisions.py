@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 import pytest
@@ -344,15 +345,15 @@ def test_a_lost_answer_is_settled_by_looking_again(through: Any, fault: Fault) -
 
 def test_an_unknown_outcome_names_what_settles_it(through: Any, olga: Client) -> None:
     line = make_line()
-    plan = approved(line)
+    plan = approved(line, change_id="CHG-1 $(id)")
     through(Fault.GONE)
 
     answer = olga.post(address(plan, "apply"), {"digest": plan.digest, "confirmed": "1"})
 
     assert answer.status_code == 503
     text = answer.content.decode()
-    assert "Nobody knows yet whether CHG-1 is applied" in text
-    assert "manage.py inspect_change" in text
+    assert "Nobody knows yet whether CHG-1 $(id) is applied" in text
+    assert "manage.py inspect_change --database default -- 'CHG-1 $(id)'" in unescape(text)
     assert f'href="{address(plan)}"' in text
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 
 from ...groups import ALL_TENANTS_GROUP, Made, make_groups
 
@@ -17,7 +18,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--database", metavar="ALIAS", help="the database that has the groups")
+        parser.add_argument(
+            "--database", metavar="ALIAS", choices=tuple(connections), help="the database that has the groups"
+        )
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument(
             "--all-tenants",

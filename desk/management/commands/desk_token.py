@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
@@ -26,12 +27,16 @@ class Command(BaseCommand):
         parser.add_argument("user", nargs="?", metavar="USER", help="whose token it is, by the name used to sign in")
         parser.add_argument("--name", metavar="TEXT", help="which program uses the token")
         parser.add_argument("--days", type=int, metavar="N", help="create: how long it lives; default: until revoked")
+        parser.add_argument(
+            "--database", metavar="ALIAS", choices=tuple(connections), help="the database that has the users"
+        )
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, verb: str, is_json: bool, **options: Any) -> None:
         """Do what is asked."""
         if verb != "list" and not (options["user"] and options["name"]):
             raise CommandError(f"{verb} needs USER and --name")
+        self.using: str | None = options["database"]
         user = self.user_of(options["user"]) if options["user"] else None
         shown = getattr(self, verb)(user, **{name: options[name] for name in ("name", "days")})
         self.stdout.write(encoded(shown) if is_json else self.as_text(shown))
@@ -40,7 +45,7 @@ class Command(BaseCommand):
         """Return the user of a name. Raises: CommandError."""
         model = get_user_model()
         try:
-            return model._default_manager.get_by_natural_key(name)
+            return model._default_manager.db_manager(self.using).get_by_natural_key(name)
         except model.DoesNotExist as error:
             raise CommandError(f"there is no user {name!r}") from error
 
@@ -53,14 +58,14 @@ class Command(BaseCommand):
             raise CommandError("--days must be from 1 to 36500")
         ends = timezone.now() + timedelta(days=days) if days else None
         try:
-            token, secret = make_token(user, name=name.strip(), expires_at=ends)
+            token, secret = make_token(user, name=name.strip(), expires_at=ends, using=self.using)
         except NameTaken as error:
             raise CommandError(f"{user.get_username()} has a token {name!r}; revoke it first") from error
         return {"token": secret, "prefix": token.prefix, "expires_at": ends}
 
     def list(self, user: Any, *, name: str | None, days: int | None) -> dict[str, Any]:
         """List tokens, the newest first."""
-        rows = Token.objects.select_related("user").order_by("-pk")
+        rows = Token.objects.using(self.using).select_related("user").order_by("-pk")
         rows = rows.filter(user=user) if user is not None else rows
         rows = rows.filter(name=name) if name else rows
         names = ("name", "prefix", "created_at", "last_used_at", "expires_at", "revoked_at")
@@ -68,8 +73,8 @@ class Command(BaseCommand):
 
     def revoke(self, user: Any, *, name: str, days: int | None) -> dict[str, Any]:
         """Revoke the live token of a name."""
-        pks = Token.objects.filter(user=user, name=name).values_list("pk", flat=True)
-        done = revoke_tokens(list(pks), now=timezone.now())
+        pks = Token.objects.using(self.using).filter(user=user, name=name).values_list("pk", flat=True)
+        done = revoke_tokens(list(pks), now=timezone.now(), using=self.using)
         if not done:
             raise CommandError(f"{user.get_username()} has no live token {name!r}")
         return {"revoked": done}

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db import connections
 
 from ...errors import NotifyError
 from ...handover import send_due
@@ -21,7 +22,7 @@ class Command(NotifyCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        parser.add_argument("--database", metavar="ALIAS", help="the database to run on")
+        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to run on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument("--limit", type=int, metavar="N", help="send at most N mails")
 

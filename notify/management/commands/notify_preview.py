@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db import connections
 
 from ...errors import NotifyError
 from ...previews import Preview, preview_event, preview_example
@@ -24,7 +25,7 @@ class Command(NotifyCommand):
         parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
         parser.add_argument("--language", default="", metavar="CODE", help="as if the recipient spoke this language")
         parser.add_argument("--html", action="store_true", dest="is_html", help="print the HTML body only")
-        parser.add_argument("--database", metavar="ALIAS", help="the database to look at")
+        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to look at")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, kind: str, key: int | None, is_html: bool, is_json: bool, **options: Any) -> None:

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
+from django.db import connections
 
 from ...channels import resume_channel
 from ...errors import NotifyError
@@ -29,7 +30,7 @@ class Command(NotifyCommand):
         )
         parser.add_argument("--channel", metavar="NAME", help="end the pause of this channel")
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
-        parser.add_argument("--database", metavar="ALIAS", help="the database to work on")
+        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to work on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, ids: list[int], is_json: bool, **options: Any) -> None:

@@ -4,6 +4,8 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
+from django.db import connections
+
 from ...reports import as_json, delivery_json
 from ...stopping import stopping_on_sigterm
 from ...working import RoundReport, work
@@ -19,7 +21,7 @@ class Command(NotifyCommand):
         """Declare the options of the contract."""
         parser.add_argument("--every", type=float, default=60, metavar="SECONDS", help="the most between two rounds")
         parser.add_argument("--rounds", type=int, metavar="N", help="stop after N rounds")
-        parser.add_argument("--database", metavar="ALIAS", help="the database to run on")
+        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to run on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object a round")
 
     def handle(self, *, every: float, rounds: int | None, database: str | None, is_json: bool, **options: Any) -> None:

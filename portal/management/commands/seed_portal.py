@@ -9,6 +9,7 @@ from datetime import datetime, time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from tqdm import tqdm
@@ -24,7 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the amounts."""
         add = parser.add_argument
-        add("--database", metavar="ALIAS", help="the database to write to")
+        add("--database", choices=tuple(connections), metavar="ALIAS", help="the database to write to")
         add("--json", action="store_true", dest="is_json", help="print one JSON object")
         add("--contacts", type=int, default=Plan.contacts, metavar="N", help="people (default: %(default)s)")
         add("--orders", type=int, default=100, metavar="N", help="registered orders (default: %(default)s)")
