@@ -6,16 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from ...encoding import encoded
 from ...models import TOKEN_NAME_CHARS_MAX, Token
 from ...tokens import NameTaken, make_token, revoke_tokens
+from ..command import DeskCommand
 
 
-class Command(BaseCommand):
+class Command(DeskCommand):
     """Make, list and revoke the tokens by which programs read the API."""
 
     help = "Make, list and revoke the tokens by which programs read the API."
