@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connections, router
-from django.db.models import QuerySet, Value
-from django.db.models.fields import BigIntegerField
+from django.db.models import QuerySet
 
 from .backends import room_for
 from .conditions import failing_conditions
@@ -153,8 +152,7 @@ def present_key2s(step: Step | None, key: int, inquiry: Inquiry, *, key2: int | 
 
 def events_of(step: Step, inquiry: Inquiry) -> QuerySet[Any, Any]:
     """Return all events of a step, whenever they happened."""
-    found = step.events(Scope(now=inquiry.now)).using(inquiry.using)
-    return found if "key2" in columns_of(found) else found.annotate(key2=Value(0, BigIntegerField()))
+    return step.keyed_events(Scope(now=inquiry.now), using=inquiry.using)
 
 
 def not_notified(step: Step | None, kind: str, key: int, key2: int, inquiry: Inquiry) -> EventStory:

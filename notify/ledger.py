@@ -169,7 +169,7 @@ def uncollected() -> Iterator[None]:
 def write_unreadable(rows: Sequence[Unreadable], step: Step, job: Job, tally: Tally) -> None:
     """Write the control row and a visible stand-in of each candidate that cannot be read."""
     tally.candidates += len(rows)
-    events = [(Event(step.kind, row.key, row.key2, None), row.error) for row in rows if has_key(row, tally)]
+    events = [(Event(step.kind, row.key, row.key2), row.error) for row in rows if has_key(row, tally)]
     messages = [blocked(event, f"cannot be read: {error}") for event, error in events]
     for part, new in write_isolating(messages, step, job, tally) if messages else ():
         count_written(part, new, step, job, tally)

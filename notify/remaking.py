@@ -6,8 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from django.db import connections
-from django.db.models import QuerySet, Value
-from django.db.models.fields import BigIntegerField
+from django.db.models import QuerySet
 
 from .backends import room_for
 from .conf import conf
@@ -81,9 +80,7 @@ def values_of(message: Message, step: Step) -> dict[str, object]:
 def try_event(step: Step, mail: MailQueue, *, now: datetime, using: str) -> Event | None:
     """Return the event as the step's query gives it now; None when it does not, or cannot be read."""
     try:
-        found = step.events(Scope(now=now)).using(using)
-        if "key2" not in columns_of(found):
-            found = found.annotate(key2=Value(0, BigIntegerField()))
+        found = step.keyed_events(Scope(now=now), using=using)
         names = reading_order(columns_of(found))
         row = found.filter(key=mail.control.key, key2=mail.control.key2).values_list(*names).first()
         event = event_reader(step.kind, names)(row) if row else None

@@ -98,13 +98,18 @@ class Step:
         """Return one row per event in scope."""
         raise NotImplementedError(f"{type(self).__qualname__} must say what its events are")
 
+    def keyed_events(self, scope: Scope, *, using: str | None) -> QuerySet[Any, Any]:
+        """Return one row per event in scope, with a ``key2`` also where the step gives none."""
+        found = self.events(scope).using(using)
+        return found if "key2" in columns_of(found) else found.annotate(key2=Value(0, BigIntegerField()))
+
     def candidates(self, scope: Scope, *, not_before: datetime | None, using: str | None) -> QuerySet[Any, Any]:
         """
         Return the events in scope that have no control row yet, oldest first, as one anti-join.
 
         Raises: ImproperlyConfigured when a key is an aggregate.
         """
-        found = self.events(scope).using(using)
+        found = self.keyed_events(scope, using=using)
         for name in ("key", "key2"):
             # Django would put the aggregate into the HAVING of the sub-select below, which no database understands.
             if getattr(found.query.annotations.get(name), "contains_aggregate", False):
@@ -112,8 +117,6 @@ class Step:
                     f"step {self.kind}: {name} must not be an aggregate; select the one row that is meant, for example "
                     f"the newest by ~Exists(newer)"
                 )
-        if "key2" not in columns_of(found):
-            found = found.annotate(key2=Value(0, BigIntegerField()))
         known = Control.objects.using(using).filter(kind=self.kind, key=OuterRef("key"), key2=OuterRef("key2"))
         found = found.filter(~Exists(known), key__isnull=False)
         if scope.since is not None:
