@@ -100,12 +100,16 @@ SQLITE_OPTIONS = {
 }
 
 
-def promising(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Give a database the options that Kwit's promises rest on."""
+def promising(parsed: dict[str, Any], *, variable: str = "DATABASE_URL") -> dict[str, Any]:
+    """Give a database the options that Kwit's promises rest on. Raises: ImproperlyConfigured, for a folder."""
     if parsed["ENGINE"] == "django.db.backends.sqlite3":
         parsed["OPTIONS"] = {**SQLITE_OPTIONS, **parsed.get("OPTIONS", {})}
         if parsed["NAME"] != ":memory:":
-            Path(parsed["NAME"]).parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(parsed["NAME"]).parent
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ImproperlyConfigured(f"{variable}: no folder {folder} can be made: {error.strerror}") from error
     if parsed["ENGINE"] == "mssql":
         parsed = sql_server(parsed)
         if parsed["OPTIONS"]["python_driver"] == MSSQL_PYTHON:
@@ -116,7 +120,7 @@ def promising(parsed: dict[str, Any]) -> dict[str, Any]:
 DATABASES = {"default": promising(env.database("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kwit.sqlite3'}") or {})}
 for alias in ("notify", "receipts"):
     if found := env.database(f"{alias.upper()}_DATABASE_URL", default=""):
-        DATABASES[alias] = promising(found)
+        DATABASES[alias] = promising(found, variable=f"{alias.upper()}_DATABASE_URL")
 # SQL Server: a pooled connection keeps the pass lock of whoever had it before until it is used again.
 DATABASE_CONNECTION_POOLING = False
 DATABASE_ROUTERS = ["config.routers.EngineRouter"]

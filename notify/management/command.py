@@ -1,11 +1,18 @@
-"""What the commands of notify share: a word of warning when another database is named than the site's."""
+"""What the commands of notify share: how they name a database, read numbers, and say what went wrong."""
 
+import json
+import math
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from typing import Any
 
-from django.core.management.base import BaseCommand
-from django.db import router
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connections, router
 
 from ..models import Control
+
+#: The greatest key of a row.
+BIGGEST = 2**63 - 1
 
 
 def elsewhere(alias: str | None) -> str:
@@ -20,10 +27,55 @@ def elsewhere(alias: str | None) -> str:
 
 
 class NotifyCommand(BaseCommand):
-    """Has ``--database``; says so on stderr when that is not where the site keeps notifications."""
+    """
+    Has ``--database``; says so on stderr when that is not where the site keeps notifications.
+
+    With ``--json`` an error is one JSON object on stdout, too, unless the command has told its own by then.
+    """
+
+    is_told = False
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Warn, then run the command."""
+        """Warn, then run the command. Raises: CommandError, also for what the database refuses."""
         if text := elsewhere(options.get("database")):
             (options.get("stderr") or self.stderr).write(text + "\n")
-        return super().execute(*args, **options)
+        try:
+            return super().execute(*args, **options)
+        except CommandError as error:
+            self.tell_error(error, options)
+            raise
+        except DatabaseError as error:
+            alias = options.get("database") or router.db_for_write(Control)
+            refused = CommandError(f"database {alias!r}: {str(error).strip()}")
+            self.tell_error(refused, options)
+            raise refused from error
+
+    def tell_error(self, error: CommandError, options: dict[str, Any]) -> None:
+        """Print an error for a program."""
+        if options.get("is_json") and not self.is_told:
+            self.stdout.write(json.dumps({"error": str(error)}))
+
+    def add_database(self, parser: ArgumentParser, text: str) -> None:
+        """Declare ``--database``."""
+        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help=text)
+
+
+def number_from(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from ``least`` up that a database can keep."""
+
+    def read(text: str) -> int:
+        value = int(text)
+        if not least <= value <= BIGGEST:
+            raise ArgumentTypeError(f"{text} is not from {least} to {BIGGEST}")
+        return value
+
+    read.__name__ = "whole number"
+    return read
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds from 0 up."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError
+    return value

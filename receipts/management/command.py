@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import connections, router
+from django.db import DatabaseError, connections, router
 from tqdm import tqdm
 
 from ..api import Outcome, apply_surely, rehearse_change
@@ -28,6 +28,8 @@ EXIT_UNKNOWN = 75
 class ReceiptsCommand(BaseCommand):
     """Has ``--database`` and ``--json``; prints the answer on stdout, everything else on stderr."""
 
+    is_told = False
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--database",
@@ -38,10 +40,27 @@ class ReceiptsCommand(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Warn when another database is named than the site's, then run the command."""
+        """
+        Warn when another database is named than the site's, then run the command.
+
+        Raises: CommandError, also for what the database refuses.
+        """
         if text := self.elsewhere(options.get("database")):
             (options.get("stderr") or self.stderr).write(text + "\n")
-        return super().execute(*args, **options)
+        try:
+            return super().execute(*args, **options)
+        except CommandError as error:
+            self.tell_error(error, options)
+            raise
+        except DatabaseError as error:
+            refused = CommandError(f"database {self.alias(options)!r}: {str(error).strip()}")
+            self.tell_error(refused, options)
+            raise refused from error
+
+    def tell_error(self, error: CommandError, options: dict[str, Any]) -> None:
+        """Print an error for a program, unless the command has told its own by then."""
+        if options.get("json") and not self.is_told:
+            self.stdout.write(json.dumps({"error": str(error)}))
 
     def elsewhere(self, alias: str | None) -> str:
         """Say that the site keeps receipts in another database than this one; an empty text when it does not."""
@@ -55,10 +74,11 @@ class ReceiptsCommand(BaseCommand):
 
     def alias(self, options: dict[str, Any]) -> str:
         """Return the database to use."""
-        return options["database"] or router.db_for_write(Change)
+        return options.get("database") or router.db_for_write(Change)
 
     def answer(self, options: dict[str, Any], content: Any, text: str) -> None:
         """Print an answer for a program or for a person."""
+        self.is_told = True
         self.stdout.write(json.dumps(content, cls=DjangoJSONEncoder) if options["json"] else self.printable(text))
 
     def printable(self, text: str) -> str:

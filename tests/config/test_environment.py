@@ -77,3 +77,16 @@ def test_a_command_ends_with_that_one_line():
 
     assert done.returncode == 1
     assert done.stderr == "The settings are wrong: NOTIFY_BREAKER: 'abc' is not a whole number\n"
+
+
+def test_a_folder_that_cannot_be_made_for_the_database_is_one_line_too(tmp_path):
+    (tmp_path / "file").touch()
+    url = f"sqlite:///{tmp_path}/file/kwit.sqlite3"
+    environment = os.environ | {"DEBUG": "1", "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "config.settings"}
+    command = [sys.executable, "manage.py", "notify_pass"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 1
+    said = f"The settings are wrong: DATABASE_URL: no folder {tmp_path}/file can be made: "
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1

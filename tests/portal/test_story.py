@@ -20,6 +20,7 @@ from notify.models import Control, MailQueue, RunLog, TaskQueue
 from portal import demo
 from portal.models import Comment, Order
 from portal.story_notify import another_session_holding_the_lock, play_notify
+from portal.story_receipts import play_receipts
 from tests.crashing import ROOT
 from tests.factories import make_comment, make_contact
 from tests.postgres import free_port
@@ -238,3 +239,15 @@ def test_the_readme_shows_what_the_story_says():
     shown = re.findall(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)[0]
 
     assert without_figures("\n".join(said)) in without_figures(shown)
+
+
+@committing
+def test_the_readme_shows_the_commands_of_the_receipts():
+    said: list[str] = []
+    play_receipts(said.append, using="default")
+
+    shown = (ROOT / "README.md").read_text().splitlines()
+
+    commands = [line for line in said if line.startswith("$ ")]
+    assert len(commands) == 6
+    assert [line for line in shown if line.startswith("$ manage.py ")] == commands

@@ -161,7 +161,7 @@ def test_inspecting_prints_the_receipt_with_its_audit_rows():
 
 
 def test_inspecting_what_is_not_there_exits_1():
-    assert run("inspect_change", "CHG-1") == (1, "")
+    assert run("inspect_change", "CHG-1") == (1, {"error": "No receipt of 'CHG-1' is committed."})
 
 
 def test_reconciling_exits_0_while_all_match_and_5_when_any_differs():

@@ -5,22 +5,20 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.core.management.base import CommandError
 
 from ...groups import ALL_TENANTS_GROUP, Made, make_groups
+from ..command import DeskCommand
 
 
-class Command(BaseCommand):
+class Command(DeskCommand):
     """Make the ready-made groups, or bring them up to date."""
 
     help = "Make the ready-made groups viewer, operator, approver and auditor, or bring them up to date."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument(
-            "--database", metavar="ALIAS", choices=tuple(connections), help="the database that has the groups"
-        )
+        self.add_database(parser, "the database that has the groups")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument(
             "--all-tenants",

@@ -7,14 +7,14 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.core.management.base import CommandError
 
 from ...members import join, leave
 from ...models import Membership
+from ..command import DeskCommand
 
 
-class Command(BaseCommand):
+class Command(DeskCommand):
     """Say to which tenants a user belongs, or change it."""
 
     help = "Say to which tenants a user belongs, or change it."
@@ -25,9 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--add", nargs="+", default=[], metavar="TENANT", help="tenants to join")
         parser.add_argument("--remove", nargs="+", default=[], metavar="TENANT", help="tenants to leave")
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
-        parser.add_argument(
-            "--database", metavar="ALIAS", choices=tuple(connections), help="the database that has the users"
-        )
+        self.add_database(parser, "the database that has the users")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, user: str, is_json: bool, database: str | None, **options: Any) -> None:

@@ -6,17 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.core.management.base import CommandError
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from ...encoding import encoded
 from ...models import TOKEN_NAME_CHARS_MAX, Token
 from ...tokens import NameTaken, make_token, revoke_tokens
+from ..command import DeskCommand
 
 
-class Command(BaseCommand):
+class Command(DeskCommand):
     """Make, list and revoke the tokens by which programs read the API."""
 
     help = "Make, list and revoke the tokens by which programs read the API."
@@ -27,9 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("user", nargs="?", metavar="USER", help="whose token it is, by the name used to sign in")
         parser.add_argument("--name", metavar="TEXT", help="which program uses the token")
         parser.add_argument("--days", type=int, metavar="N", help="create: how long it lives; default: until revoked")
-        parser.add_argument(
-            "--database", metavar="ALIAS", choices=tuple(connections), help="the database that has the users"
-        )
+        self.add_database(parser, "the database that has the users")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, verb: str, is_json: bool, **options: Any) -> None:

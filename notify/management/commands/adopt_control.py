@@ -42,6 +42,7 @@ class Command(NotifyCommand):
         except NotifyError as error:
             faulty = getattr(error, "adoption", None)
             if is_json and faulty:
+                self.is_told = True
                 self.stdout.write(as_json(faulty))
             raise CommandError("\n".join([str(error), *([] if faulty is None else faulty.problems)])) from error
         self.stdout.write(as_json(adoption) if is_json else as_text(adoption, is_dry_run=is_dry_run))

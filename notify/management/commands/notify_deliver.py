@@ -6,13 +6,12 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
 
 from ...errors import NotifyError
 from ...handover import send_due
 from ...reports import delivery_json, delivery_text
 from ...stopping import stopping_on_sigterm
-from ..command import NotifyCommand
+from ..command import NotifyCommand, number_from
 
 
 class Command(NotifyCommand):
@@ -22,9 +21,9 @@ class Command(NotifyCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to run on")
+        self.add_database(parser, "the database to run on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
-        parser.add_argument("--limit", type=int, metavar="N", help="send at most N mails")
+        parser.add_argument("--limit", type=number_from(1), metavar="N", help="send at most N mails")
 
     def handle(self, *, database: str | None, is_json: bool, limit: int | None, **options: Any) -> None:
         """Deliver; SIGTERM lets it finish the mail in hand."""

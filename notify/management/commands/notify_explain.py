@@ -5,7 +5,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import connections
 
 from ...explain import explain_event
 from ..command import NotifyCommand
@@ -21,7 +20,7 @@ class Command(NotifyCommand):
         parser.add_argument("kind", metavar="KIND")
         parser.add_argument("key", type=int, metavar="KEY")
         parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to look at")
+        self.add_database(parser, "the database to look at")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(

@@ -1,20 +1,19 @@
 """Run one notification pass."""
 
 import json
-import math
 import sys
 from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
 from ...errors import NotifyError
 from ...passes import PassReport, run_pass
 from ...reports import as_json, as_table
 from ...stopping import stopping_on_sigterm
-from ..command import NotifyCommand
+from ..command import NotifyCommand, seconds
 
 #: EX_TEMPFAIL of sysexits.h: try again later.
 EXIT_SKIPPED = 75
@@ -30,7 +29,7 @@ class Command(NotifyCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to run on")
+        self.add_database(parser, "the database to run on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument(
             "--step", action="append", dest="kinds", metavar="KIND", help="run this step only; repeatable"
@@ -64,14 +63,6 @@ class Command(NotifyCommand):
         self.stdout.write(shown)
         if code := exit_code(report, fail_on_skip=fail_on_skip):
             sys.exit(code)
-
-
-def seconds(text: str) -> float:
-    """Read a number of seconds from 0 up."""
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise ValueError
-    return value
 
 
 def exit_code(report: PassReport, *, fail_on_skip: bool) -> int:

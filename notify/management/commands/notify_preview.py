@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
+from django.db import DatabaseError
 
 from ...errors import NotifyError
 from ...previews import Preview, preview_event, preview_example
@@ -25,7 +25,7 @@ class Command(NotifyCommand):
         parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
         parser.add_argument("--language", default="", metavar="CODE", help="as if the recipient spoke this language")
         parser.add_argument("--html", action="store_true", dest="is_html", help="print the HTML body only")
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to look at")
+        self.add_database(parser, "the database to look at")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, kind: str, key: int | None, is_html: bool, is_json: bool, **options: Any) -> None:
@@ -38,6 +38,11 @@ class Command(NotifyCommand):
                 found = preview_event(kind=kind, key=key, key2=options["key2"], language=language, using=using)
         except NotifyError as error:
             raise CommandError(str(error)) from error
+        except DatabaseError:
+            raise  # said by NotifyCommand
+        except Exception as error:
+            # A template raises whatever it likes, and of a kind without a body nothing can be shown.
+            raise CommandError(f"the mail cannot be made: {type(error).__name__}: {error}") from error
         if is_json:
             self.stdout.write(json.dumps({"mails": [asdict(each) for each in found]}, ensure_ascii=False))
         else:

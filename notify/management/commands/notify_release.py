@@ -6,13 +6,12 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
 
 from ...channels import resume_channel
 from ...errors import NotifyError
 from ...interventions import confirm_mails, correct_mail, release_mails
 from ...models import MailQueue
-from ..command import NotifyCommand
+from ..command import NotifyCommand, number_from
 
 
 class Command(NotifyCommand):
@@ -22,7 +21,7 @@ class Command(NotifyCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("ids", type=int, nargs="*", metavar="ID", help="mails")
+        parser.add_argument("ids", type=number_from(1), nargs="*", metavar="ID", help="mails")
         parser.add_argument("--to", metavar="ADDRESSES", help="correct the recipients of the one mail first")
         parser.add_argument("--subject", metavar="TEXT", help="correct the subject of the one mail first")
         parser.add_argument(
@@ -30,7 +29,7 @@ class Command(NotifyCommand):
         )
         parser.add_argument("--channel", metavar="NAME", help="end the pause of this channel")
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to work on")
+        self.add_database(parser, "the database to work on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, ids: list[int], is_json: bool, **options: Any) -> None:

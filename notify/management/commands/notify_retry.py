@@ -6,11 +6,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
 
 from ...interventions import retry_mails
 from ...models import MailQueue
-from ..command import NotifyCommand
+from ..command import NotifyCommand, number_from
 
 
 class Command(NotifyCommand):
@@ -20,10 +19,10 @@ class Command(NotifyCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("ids", type=int, nargs="*", metavar="ID", help="mails; none of them with --all")
+        parser.add_argument("ids", type=number_from(1), nargs="*", metavar="ID", help="mails; none of them with --all")
         parser.add_argument("--all", action="store_true", dest="is_all", help="every failed and partial mail")
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to work on")
+        self.add_database(parser, "the database to work on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
     def handle(self, *, ids: list[int], is_all: bool, actor: str, is_json: bool, **options: Any) -> None:

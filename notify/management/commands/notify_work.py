@@ -4,12 +4,10 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.db import connections
-
 from ...reports import as_json, delivery_json
 from ...stopping import stopping_on_sigterm
 from ...working import RoundReport, work
-from ..command import NotifyCommand
+from ..command import NotifyCommand, number_from, seconds
 
 
 class Command(NotifyCommand):
@@ -19,9 +17,9 @@ class Command(NotifyCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        parser.add_argument("--every", type=float, default=60, metavar="SECONDS", help="the most between two rounds")
-        parser.add_argument("--rounds", type=int, metavar="N", help="stop after N rounds")
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="the database to run on")
+        parser.add_argument("--every", type=seconds, default=60, metavar="SECONDS", help="the most between two rounds")
+        parser.add_argument("--rounds", type=number_from(1), metavar="N", help="stop after N rounds")
+        self.add_database(parser, "the database to run on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object a round")
 
     def handle(self, *, every: float, rounds: int | None, database: str | None, is_json: bool, **options: Any) -> None:

@@ -7,6 +7,9 @@ from ...api import list_plans
 from ...management.command import ReceiptsCommand
 from ...querysets import PlanState
 
+#: More rows than there can be.
+LIMIT_MAX = 2**31 - 1
+
 
 class Command(ReceiptsCommand):
     """List stored plans, the newest first."""
@@ -23,7 +26,7 @@ class Command(ReceiptsCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = {name: options[name] for name in ("state", "kind", "tenant", "change_id") if options[name]}
-        found = list_plans(limit=max(0, options["limit"]), using=self.alias(options), **wanted)
+        found = list_plans(limit=min(max(0, options["limit"]), LIMIT_MAX), using=self.alias(options), **wanted)
         lines = [
             "{plan}: {change_id}, {kind}, tenant {tenant}, {state}, by {author}, digest {digest}".format(**one)
             for one in found

@@ -83,6 +83,7 @@ class Command(ReceiptsCommand):
     def begin(self, options: dict[str, Any]) -> None:
         """Open the JSON object; it is written as the results come, however many there are."""
         if options["json"]:
+            self.is_told = True
             self.stdout.write('{"changes": [', ending="")
 
     def show(self, result: Reconciled, options: dict[str, Any], separator: str) -> None:
