@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from desk.charts import Chart, Series, lines, stacked
+from desk.counts import many
 from desk.panels import Built, Panel, register
 from desk.parts import Cell, Finding, Row, Table, Text, Tile
 from desk.windows import Window
@@ -180,14 +181,14 @@ def build_queues(request: HttpRequest, window: Window) -> Built:
     """Build the panel of the queues; eight queries."""
     found = depths(request.user)
     tiles = [
-        Tile(_("mails"), many(number), url("mailqueue", state=state), badge=STATES[state])
+        Tile(_("mails"), many(number, most=COUNT_MAX), url("mailqueue", state=state), badge=STATES[state])
         for state, number in found.mails.items()
     ]
     if found.oldest is not None:
         link = url("mailqueue", "change", found.oldest.pk)
         tiles.append(Tile(_("oldest queued, due since"), age(found.oldest.due_at, now=window.now), link))
     link = url("taskqueue", open=1) if request.user.has_perm("notify.view_taskqueue") else ""
-    tiles.append(Tile(_("open tasks"), many(found.tasks), link))
+    tiles.append(Tile(_("open tasks"), many(found.tasks, most=COUNT_MAX), link))
     link = url("channel") if request.user.has_perm("notify.view_channel") else ""
     for channel in found.pauses:
         tiles.append(Tile(_("channel %s, until") % channel.name, moment_of(channel.paused_until), link, badge=PAUSED))
@@ -213,11 +214,6 @@ def pause_findings(found: Depths, link: str) -> list[Finding]:
     ]
 
 
-def many(number: int) -> str:
-    """Return a bounded count in words."""
-    return str(number) if number <= COUNT_MAX else _("more than %d") % COUNT_MAX
-
-
 WHAT_TO_DO: dict[str, Text] = {
     MailState.BLOCKED: gettext_lazy("Correct the address, or release what was held."),
     MailState.FAILED: gettext_lazy("Read what the server said, then retry or leave it."),
@@ -233,7 +229,7 @@ def queue_findings(found: Depths, window: Window) -> list[Finding]:
     for state, what_to_do in WHAT_TO_DO.items():
         if number := found.mails[state]:
             text = ngettext("%(number)s mail is %(state)s.", "%(number)s mails are %(state)s.", number)
-            words = {"number": many(number), "state": STATES[state].word}
+            words = {"number": many(number, most=COUNT_MAX), "state": STATES[state].word}
             link = url("mailqueue", state=state)
             findings.append(Finding(badge=STATES[state], text=text % words, what_to_do=what_to_do, url=link))
     if found.oldest is not None and window.now - found.oldest.due_at > QUEUED_NORMAL:

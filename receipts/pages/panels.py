@@ -12,7 +12,7 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from desk.counts import bounded
+from desk.counts import bounded, many
 from desk.filters import day_edge
 from desk.panels import Built, Panel, register
 from desk.parts import Finding, Tile
@@ -70,17 +70,18 @@ def oldest_never_compared(receipts: QuerySet[Any]) -> tuple[str, datetime] | Non
     return None
 
 
-def many(number: int) -> str:
-    """Return a bounded count in words."""
-    return str(number) if number <= COUNT_MAX else _("more than %d") % COUNT_MAX
-
-
 def build_receipts(request: HttpRequest, window: Window) -> Built:
     """Build the panel of the receipts; five queries."""
     found = figures_of(request, now=window.now)
     tiles = [
-        Tile(_("receipts today"), many(found.today), url("change", since=found.since.isoformat(timespec="seconds"))),
-        Tile(_("differ from their rows"), many(found.differing), url("change", differs=1), badge=DIFFERS),
+        Tile(
+            _("receipts today"),
+            many(found.today, most=COUNT_MAX),
+            url("change", since=found.since.isoformat(timespec="seconds")),
+        ),
+        Tile(
+            _("differ from their rows"), many(found.differing, most=COUNT_MAX), url("change", differs=1), badge=DIFFERS
+        ),
     ]
     if found.oldest is not None:
         ago = _("%s ago") % timesince(found.oldest[1], window.now)
@@ -98,7 +99,10 @@ def findings_of(found: Figures, now: datetime) -> Iterator[Finding]:
         )
         what_to_do = _("Open what differs, and ask who changed the rows since; then reconcile the receipt again.")
         yield Finding(
-            badge=DIFFERS, text=text % many(found.differing), what_to_do=what_to_do, url=url("change", differs=1)
+            badge=DIFFERS,
+            text=text % many(found.differing, most=COUNT_MAX),
+            what_to_do=what_to_do,
+            url=url("change", differs=1),
         )
     if found.oldest is not None and now - found.oldest[1] > NORMAL:
         text = _("A receipt has not been compared with its rows for %s.") % timesince(found.oldest[1], now)
