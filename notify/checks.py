@@ -233,4 +233,5 @@ def check_home(databases: Sequence[str] | None = None, **kwargs: Any) -> list[Ch
     if not databases or home in databases:
         return []
     text = f"notifications are kept in {home!r}, which was not looked into"
-    return [Warning(text, hint=f"Run: manage.py doctor --database {home}", obj=", ".join(databases), id="notify.W004")]
+    hint = f"Run: manage.py check --deploy --tag kwit --database {home}"
+    return [Warning(text, hint=hint, obj=", ".join(databases), id="notify.W004")]

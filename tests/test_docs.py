@@ -301,10 +301,11 @@ assert mails == [("overdue", late.pk, "Invoice I-1 is overdue", ["b@example.org"
 def test_the_readme_s_own_project_works_as_it_stands_there(tmp_path):
     page = ROOT / "README.md"
     settings, notifications, *_ = blocks(page, "python")
-    (template,) = blocks(page, "django")
+    subject, body = blocks(page, "django")
     templates = tmp_path / "shop/templates/notify/mail"
     templates.mkdir(parents=True)
-    (templates / "overdue.subject.txt").write_text(template)
+    (templates / "overdue.subject.txt").write_text(subject)
+    (templates / "overdue.body.txt").write_text(body)
     (tmp_path / "settings.py").write_text(HOST_SETTINGS + settings)
     (tmp_path / "shop/__init__.py").touch()
     (tmp_path / "shop/models.py").write_text(HOST_MODELS)

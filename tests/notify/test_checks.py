@@ -1,5 +1,6 @@
 """What ``manage.py check`` and the doctor say of faulty settings, steps and databases."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,23 @@ def test_a_sound_step_has_no_findings() -> None:
     register(Sound)
 
     assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"), [(None, ["notify.W006"]), ("{% if %}", ["notify.W006"]), ("A sound body.", [])]
+)
+def test_a_mail_without_a_body_that_can_be_made_is_a_warning(
+    tmp_path: Path, settings: Any, body: str | None, expected: list[str]
+) -> None:
+    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path]}]
+    folder = tmp_path / "notify" / "mail"
+    folder.mkdir(parents=True)
+    (folder / "bare.subject.txt").write_text("A subject")
+    if body is not None:
+        (folder / "bare.body.txt").write_text(body)
+    register(type("Bare", (Sound,), {"template": "bare"}))
+
+    assert found() == expected
 
 
 @pytest.mark.parametrize("kind", ["", "elevenchars", "pass", " blank", "new\nline", None])

@@ -7,9 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError
+from django.db import DatabaseError, router
 
 from ...errors import NotifyError
+from ...models import RunLog
 from ...passes import PassReport, run_pass
 from ...reports import as_json, as_table
 from ...stopping import stopping_on_sigterm
@@ -58,7 +59,8 @@ class Command(NotifyCommand):
         except NotifyError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
-            raise CommandError(f"not even the run log can be written: {error} (see manage.py doctor)") from error
+            look = f"manage.py check --deploy --tag kwit --database {database or router.db_for_write(RunLog)}"
+            raise CommandError(f"not even the run log can be written: {error} (see {look})") from error
         shown = json.dumps(as_json(report, is_dry_run=options["is_dry_run"])) if is_json else as_table(report)
         self.stdout.write(shown)
         if code := exit_code(report, fail_on_skip=fail_on_skip):
