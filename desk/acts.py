@@ -121,7 +121,7 @@ def perform(
 
 def not_posted(request: HttpRequest, *, back: str) -> HttpResponse:
     """
-    Answer for a page that takes POST only: nothing is done, and whoever follows its address is led to where it is asked.
+    Answer for a page that takes POST only: do nothing, and lead whoever follows its address to where it is asked.
 
     Who signs in again between the question and the answer comes here, because the sign-in page follows the address.
     """

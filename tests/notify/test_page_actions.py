@@ -12,7 +12,7 @@ from desk import launching
 from desk.models import Action
 from notify.models import Control, MailQueue, MailState, RunLog, TaskQueue
 from notify.pages.deciding import correct_and_send
-from tests.browser.story import OPERATE, PASSWORD, VIEW, make_user
+from tests.browser.story import OPERATE, VIEW, make_user
 from tests.crashing import own_database_url
 from tests.factories import NOW
 from tests.racing import until
@@ -93,19 +93,6 @@ def test_following_a_link_does_nothing_and_leads_to_where_it_is_asked(olga: Clie
     assert "Nothing was done. Ask for it here once more." in page.content.decode()
     assert list(MailQueue.objects.values()) == before
     assert olga.put(url).status_code == 405
-
-
-def test_who_signs_in_again_before_he_confirms_is_led_back_to_his_list(client: Client) -> None:
-    make_user("olga", *OPERATE)
-    [mail] = make_mails(1)
-    gone = client.post(f"{MAILS}act/hold/?state=queued", {"confirmed": "1", "scope": "matching"})
-
-    page = client.post(gone.url, {"username": "olga", "password": PASSWORD}, follow=True)
-
-    assert [url for url, _status in page.redirect_chain][-1] == f"{MAILS}?state=queued"
-    assert "Nothing was done. Ask for it here once more." in page.content.decode()
-    mail.refresh_from_db()
-    assert mail.state == "queued"
 
 
 def test_the_permission_to_act_without_the_one_to_see_is_not_enough(client: Client) -> None:

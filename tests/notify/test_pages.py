@@ -11,11 +11,11 @@ from django.test import Client
 from django.utils import timezone, translation
 
 from notify.models import Control, MailQueue, RunLog, TaskQueue
-from notify.pages.words import problem_of
-from tests.browser.story import fill
+from notify.wording import problem_of
+from tests.browser.story import OPERATE, PASSWORD, fill, make_user
 from tests.factories import NOW
 from tests.mails import log
-from tests.notify.pages import EVIL, address, queue_mail, text_of
+from tests.notify.pages import EVIL, MAILS, address, queue_mail, text_of
 
 pytestmark = pytest.mark.django_db
 MODELS = [Control, RunLog, MailQueue, TaskQueue]
@@ -220,3 +220,16 @@ def test_waiting_mails_stand_first_that_wait_longest_and_sent_ones_last(admin_cl
 def test_a_mails_problem_is_said_in_the_readers_language_and_other_words_are_left(kept: str, said: str) -> None:
     with translation.override("pl"):
         assert problem_of(kept) == said
+
+
+def test_who_signs_in_again_before_he_confirms_is_led_back_to_his_list(client: Client) -> None:
+    make_user("olga", *OPERATE)
+    mail = queue_mail(1)
+    gone = client.post(f"{MAILS}act/hold/?state=queued", {"confirmed": "1", "scope": "matching"})
+
+    page = client.post(gone.url, {"username": "olga", "password": PASSWORD}, follow=True)
+
+    assert [url for url, _status in page.redirect_chain][-1] == f"{MAILS}?state=queued"
+    assert "Nothing was done. Ask for it here once more." in page.content.decode()
+    mail.refresh_from_db()
+    assert mail.state == "queued"
