@@ -33,6 +33,11 @@ HOLDERS: tuple[tuple[str, Text], ...] = (
         _("host %(host)s, process %(pid)s, since %(since)s, between two steps"),
     ),
     (r"process (?P<pid>\d+) on host (?P<host>.+)", _("process %(pid)s on host %(host)s")),
+    (
+        r"database session (?P<session>.+) from (?P<address>.+), connected since (?P<since>\S+)",
+        _("database session %(session)s from %(address)s, connected since %(since)s"),
+    ),
+    (r"database session (?P<session>.+) of another role", _("database session %(session)s of another role")),
     (r"this very session", _("this very session")),
     (r"a session that has no row in the run log", _("a session that has no row in the run log")),
 )

@@ -84,7 +84,9 @@ def lock_tiles(newest: Latest) -> list[Tile]:
         values = {"host": newest.running.host or "?", "pid": newest.running.pid or "?"}
         holder, link = _("host %(host)s, process %(pid)s") % values, url("runlog", "change", newest.running.pk)
     elif newest.skipped:
-        holder, link = holder_of(skip_of(newest.skipped[0].error).holder), url("runlog", "skipped")
+        # By the log or by the database; the list of skips has both.
+        first = skip_of(newest.skipped[0].error).holder.partition("; ")[0]
+        holder, link = holder_of(first), url("runlog", "skipped")
     else:
         return []
     return [Tile(_("the lock is held by"), holder, link)]
