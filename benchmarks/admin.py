@@ -30,34 +30,32 @@ LOG = """
            CASE WHEN n % 150 = 45 OR n % 100 = 50 THEN 'error' WHEN n % 50 = 25 THEN 'skipped' ELSE 'ok' END,
            CASE WHEN n % 50 = 25 THEN 'SKIPPED: lock code -1, held by host a, process 1' ELSE NULL END,
            {is_full}
-    FROM {numbers}
+    FROM {numbers}{in_order}
 """
 CONTROL = """
-    INSERT INTO notify_control (kind, key, key2, language, recipients)
-    SELECT {kind}, n, 0, 'en', 'someone@example.org' FROM {numbers}
+    INSERT INTO notify_control (kind, "key", key2, language, recipients)
+    SELECT {kind}, n, 0, 'en', 'someone@example.org' FROM {numbers}{in_order}
 """
 #: change_id, kind and tenant of row n; one tenant has a tenth of all.
-NAMED = (
-    "'CHG-' || {padded}, CASE n % 3 WHEN 0 THEN 'accept' ELSE 'cancel' END,"
-    " CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END"
-)
+NAMED = "{change_id}, CASE n % 3 WHEN 0 THEN 'accept' ELSE 'cancel' END, CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END"
 RECEIPTS = """
     INSERT INTO receipts_changes (change_id, kind, tenant, created_at, targets, digest)
-    SELECT {named}, {at}, '[{{"id":1,"qty":10,"revision":4}}]', '' FROM {numbers}
+    SELECT {named}, {at}, '[{{"id":1,"qty":10,"revision":4}}]', '' FROM {numbers}{in_order}
 """
 AUDIT = """
     INSERT INTO receipts_audit
            (change_id, target_id, revision_before, revision_after, qty, state_before, state_after)
-    SELECT 'CHG-' || {padded}, 1, 4, 5, 10, 'pending', 'cancelled' FROM {numbers}
+    SELECT {change_id}, 1, 4, 5, 10, 'pending', 'cancelled' FROM {numbers}{in_order}
 """
 RECONCILIATIONS = """
-    INSERT INTO receipts_reconciliation (id, change_id, tenant, taken_at, "match", changed, missing, items)
-    SELECT n + 1, 'CHG-' || {padded}, CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END, {at}, 1, 0,
-           CASE WHEN n % 100 < 2 THEN 1 ELSE 0 END, '[]' FROM {numbers} WHERE n % 2 = 1
+    {ids_given}INSERT INTO receipts_reconciliation (id, change_id, tenant, taken_at, "match", changed, missing, items)
+    SELECT n + 1, {change_id}, CASE n % 10 WHEN 7 THEN 'small' ELSE 'big' END, {at}, 1, 0,
+           CASE WHEN n % 100 < 2 THEN 1 ELSE 0 END, '[]' FROM {numbers} WHERE n % 2 = 1{in_order}{ids_made}
 """
 VERDICTS = """
     INSERT INTO receipts_verdict (change_id, kind, tenant, created_at, reconciliation_id, found)
-    SELECT {named}, {at}, n + 1, CASE WHEN n % 100 < 2 THEN 'differs' ELSE 'match' END FROM {numbers} WHERE n % 2 = 1
+    SELECT {named}, {at}, n + 1, CASE WHEN n % 100 < 2 THEN 'differs' ELSE 'match' END
+    FROM {numbers} WHERE n % 2 = 1{in_order}
 """
 STEP = (
     "CASE n % 5 WHEN 0 THEN 'pass' WHEN 1 THEN 'order' WHEN 2 THEN 'rejected' WHEN 3 THEN 'advice' ELSE 'comment' END"
@@ -67,7 +65,7 @@ SQLITE = {
     "uuid": "printf('%032x', n / 5)",
     "at": "strftime('%Y-%m-%d %H:%M:%f', {now}, '-' || (n / 5) || ' minutes')",
     "is_full": "n % 7200 < 5",
-    "padded": "printf('%08d', n)",
+    "change_id": "printf('CHG-%08d', n)",
     "numbers": (
         "(WITH RECURSIVE c(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c WHERE n < {last}) SELECT n FROM c)"
     ),
@@ -76,9 +74,22 @@ POSTGRESQL = {
     "uuid": "lpad(to_hex(n / 5), 32, '0')::uuid",
     "at": "{now}::timestamptz - (n / 5) * interval '1 minute'",
     "is_full": "n % 7200 < 5",
-    "padded": "lpad(n::text, 8, '0')",
+    "change_id": "'CHG-' || lpad(n::text, 8, '0')",
     "numbers": "generate_series({first}, {last}) n",
 }
+#: GENERATE_SERIES begins with SQL Server 2022; each digit of a number is a row of a table of ten instead. Rows are only
+#: numbered in the order of the SELECT where that has one, and a row's own id is taken only when asked.
+MSSQL = {
+    "uuid": "RIGHT(CONCAT(REPLICATE('0', 32), n / 5), 32)",
+    "at": "DATEADD(minute, -CAST(n / 5 AS int), CAST({now} AS datetime2(6)))",
+    "is_full": "CASE WHEN n % 7200 < 5 THEN 1 ELSE 0 END",
+    "change_id": "CONCAT('CHG-', RIGHT(CONCAT('00000000', n), 8))",
+    "numbers": "(SELECT {first} + {sum} AS n FROM {digits} WHERE {sum} <= {last} - {first}) AS numbers",
+    "in_order": " ORDER BY n",
+    "ids_given": "SET IDENTITY_INSERT receipts_reconciliation ON; ",
+    "ids_made": "; SET IDENTITY_INSERT receipts_reconciliation OFF;",
+}
+SHAPES = {"sqlite": SQLITE, "postgresql": POSTGRESQL, "mssql": MSSQL}
 
 
 def run(vendor: str, scale: float) -> Iterable[Figure]:
@@ -176,17 +187,26 @@ def fastest(call: Callable[[], object]) -> float:
     return min(times)
 
 
+def digits(largest: int) -> dict[str, str]:
+    """Return what makes the numbers from 0 to this one out of their decimal digits."""
+    ten = f"(VALUES {', '.join(f'({digit})' for digit in range(10))})"
+    places = range(len(str(largest)))
+    tables = " CROSS JOIN ".join(f"{ten} AS d{place} (i)" for place in reversed(places))
+    return {"sum": " + ".join(f"d{place}.i * {10**place}" for place in places), "digits": tables}
+
+
 def grow(vendor: str, statements: tuple[str, ...], first: int, last: int, now: datetime) -> None:
     """Add history: row n is older than row n - 1; what a table's statistics need is done as a site's would."""
     from django.db import connection
 
     # Aligned, so that rows inserted later are older than all rows before, as the sample's time goes backwards.
     begin = (now - timedelta(minutes=1)).strftime("%Y-%m-%d %H:%M:%S")
-    shape = SQLITE if vendor == "sqlite" else POSTGRESQL
-    filled = {name: text.format(now=f"'{begin}'", first=first, last=last) for name, text in shape.items()}
+    known = {"now": f"'{begin}'", "first": first, "last": last, **digits(last - first)}
+    filled = {"in_order": "", "ids_given": "", "ids_made": ""}
+    filled |= {name: text.format(**known) for name, text in SHAPES[vendor].items()}
     with connection.cursor() as cursor:
         filled |= {"step": STEP, "kind": KIND, "named": NAMED.format(**filled)}
         for statement in statements:
-            cursor.execute(statement.format(**filled).replace("%", "%%"), [])
+            cursor.execute(statement.format(**filled))
         if vendor == "postgresql":
             cursor.execute("ANALYZE")

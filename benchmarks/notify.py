@@ -153,8 +153,8 @@ def plain(vendor: str, last: int) -> None:
     from django.db import transaction
 
     recipients, payload = plain_json(vendor)
-    # SQLite keeps a UUID as its digits; PostgreSQL reads it so, SQL Server does not.
-    values = {"pass_id": str(uuid4()) if vendor == "mssql" else uuid4().hex, "recipients": recipients}
+    # SQLite and SQL Server keep a UUID as its digits; PostgreSQL reads it so.
+    values = {"pass_id": uuid4().hex, "recipients": recipients}
     mails = PLAIN_MAILS.format(subjects=plain_subjects(vendor), payload=payload, last=last, **values)
     with transaction.atomic():
         execute(PLAIN_CONTROLS)
@@ -164,11 +164,11 @@ def plain(vendor: str, last: int) -> None:
 def plain_json(vendor: str) -> tuple[str, str]:
     """Return the expressions that build recipients and payload."""
     if vendor == "mssql":
-        pairs = [
-            f"N'\"{name}\": \"' + STRING_ESCAPE({column}, 'json') + N'\"'" for name, column in PLAIN_VALUES.items()
-        ]
+        # No column of these is NULL. Babelfish makes NULL of an empty text that it escapes, and with it of the whole.
+        escaped = "ISNULL(STRING_ESCAPE({}, 'json'), N'')".format
+        pairs = [f"N'\"{name}\": \"' + {escaped(column)} + N'\"'" for name, column in PLAIN_VALUES.items()]
         return (
-            "N'[\"' + STRING_ESCAPE(k.recipients, 'json') + N'\"]'",
+            f"N'[\"' + {escaped('k.recipients')} + N'\"]'",
             "N'{' + " + " + N', ' + ".join(pairs) + " + N'}'",
         )
     array, pairs_of = JSON_FUNCTIONS[vendor]
