@@ -15,6 +15,7 @@ from notify import conf
 from notify.models import Control, MailQueue, Outcome, RunLog, TaskQueue
 from notify.steps import supported_language
 from portal.models import Comment, OrderLine
+from tests.babelfish import is_stand_in
 from tests.factories import NOW, make_advice, make_comment, make_contact, make_line, make_order
 from tests.notify.samples import Remark, do_pass, later, log_row, mailed, make_comments, noted
 from tests.racing import race
@@ -277,7 +278,7 @@ def test_ninety_nine_others_go_out_beside_an_order_with_a_header_in_its_note():
     """M1, M2 and M7 through a whole pass, on this database."""
     supplier = make_contact(email="Ann <ann@example.org>")
     notes = ["A\r\nBcc: x@example.org", '<a href="https://example.org">bot</a>', "x" * 1500, "Ж" * 300, "\0 \ud7ff 🧾"]
-    if connection.vendor == "postgresql":
+    if connection.vendor == "postgresql" or is_stand_in():
         notes[4] = "\ud7ff 🧾"  # PostgreSQL has no NUL to give
     for note in [*notes, *["plain"] * 95]:
         make_line(order=make_order(supplier=supplier, note=note, registered_at=NOW))
