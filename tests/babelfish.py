@@ -6,6 +6,7 @@ Babelfish speaks T-SQL but has faults of its own; ``docs/sql-server.md`` lists t
 
 import contextlib
 import re
+from collections.abc import Callable
 from functools import cache
 from graphlib import TopologicalSorter
 from typing import Any
@@ -76,7 +77,9 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     microsoft.TRANSIENT_MARKS += ("deadlock detected", "lock timeout")
     # Others' tables as they are today: their migrations need ALTER COLUMN … NULL, or names of more than 63 characters.
     settings.MIGRATION_MODULES = {app.label: None for app in apps.get_app_configs() if app.label not in OURS}
-    type(connection.introspection).get_table_list = get_table_list
+    introspection = type(connection.introspection)
+    introspection.get_table_list = get_table_list
+    introspection.get_constraints = naming_indexes(introspection.get_constraints)
     type(connection.ops).sql_flush = sql_flush
     type(connection.creation)._destroy_test_db = drop
     # Content types and permissions are kept by that flush, and asking for each of them takes seconds there.
@@ -139,6 +142,22 @@ def get_table_list(self: Any, cursor: Any) -> list[TableInfo]:
     cursor.execute("SELECT TABLE_NAME, TABLE_TYPE FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = SCHEMA_NAME()")
     kinds = {"BASE TABLE": "t", "VIEW": "v"}
     return [TableInfo(name, kinds[kind]) for name, kind in cursor.fetchall()]
+
+
+def naming_indexes(get_constraints: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Give indexes the names that they were made with; there they end with a part of the table's and 32 digits."""
+
+    def named(self: Any, cursor: Any, table: str) -> dict[str, Any]:
+        found = get_constraints(self, cursor, table)
+        return {original(name or "", table): constraint for name, constraint in found.items()}
+
+    def original(name: str, table: str) -> str:
+        if not re.search(r"[0-9a-f]{32}$", name):
+            return name
+        longest = next(end for end in range(len(table), -1, -1) if name[:-32].endswith(table[:end]))
+        return name[: -32 - longest]
+
+    return named
 
 
 #: Where mssql-django has the database put what an INSERT returns.
