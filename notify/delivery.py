@@ -1,5 +1,5 @@
 """
-claim_due, deliver_due, settle, rescue: from the queue to each recipient.
+claim_due, deliver_due: from the queue to each recipient.
 
 Three short transactions and no network inside any of them: the claim leases some mails; what came of the last one and
 the start of the next one are written together; then that one goes over the wire. A crash therefore leaves doubt about
@@ -25,11 +25,13 @@ from .backends import room_for
 from .backends.base import Change
 from .channels import get_pause, pause_channel, record_success
 from .conf import Conf, conf
+from .drafts import Draft, Drafts, make_draft
 from .errors import ChannelDown, ClaimLost
-from .flights import Flight, Ground, has_open, lost_results, plan_flights
+from .flights import Flight, Ground
 from .letters import key_of, recipients_of
-from .models import Attempt, AttemptOutcome, MailQueue, MailState, Suppression
+from .models import MailQueue, MailState, Suppression
 from .outcomes import DeliveryReport, Settlement, as_attempts, conclude, gone_mailboxes, record_unexpected
+from .settling import final_outcomes, rescue, settle
 from .suppressions import suppress
 from .transports.base import Transport
 from .transports.finding import find_transport
@@ -53,6 +55,8 @@ class Round:
     transport: Transport
     random: Random
     is_stopping: Callable[[], bool]
+    #: Begins with the next mail, for the time that the database takes with this one.
+    look_ahead: Callable[[], None] = lambda: None
     report: DeliveryReport = field(default_factory=DeliveryReport)
     #: What came of the last mail and is not yet written.
     pending: list[Settlement] = field(default_factory=list)
@@ -177,18 +181,24 @@ def deliver_batch(run: Round, ids: Sequence[int]) -> bool:
     found = sorted(mails, key=lambda mail: place[mail.pk])
     run.suppressed = suppressed_among(found, run)
     final = final_outcomes(found, conf=run.conf, using=run.using)
-    for mail in found:
-        if run.is_stopping():
-            return True
-        if mail.pk in run.taken:
-            continue
-        try:
-            deliver(run, mail, final.get(mail.pk, {}))
-        except ClaimLost:
-            logger.info("mail %s went to another worker before it was sent", mail.pk)
-        except ChannelDown as error:
-            pause(run, error)
-            return False
+
+    def make(mail: MailQueue) -> Draft:
+        return make_draft(mail, final.get(mail.pk, {}), run.ground, run.transport)
+
+    with Drafts(found, make=make, conf=run.conf) as drafts:
+        run.look_ahead = drafts.look_ahead
+        for mail in found:
+            if run.is_stopping():
+                return True
+            if mail.pk in run.taken:
+                continue
+            try:
+                deliver(run, drafts.take(mail))
+            except ClaimLost:
+                logger.info("mail %s went to another worker before it was sent", mail.pk)
+            except ChannelDown as error:
+                pause(run, error)
+                return False
     return True
 
 
@@ -201,30 +211,16 @@ def suppressed_among(mails: Iterable[MailQueue], run: Round) -> frozenset[str]:
     return frozenset(found)
 
 
-def final_outcomes(mails: Iterable[MailQueue], *, conf: Conf, using: str) -> dict[int, dict[str, str]]:
-    """Return, per mail, the recipients that are done with and how."""
-    # A mail that was never tried, released or rescued has no attempts: most have not, and cost no query.
-    tried = [mail.pk for mail in mails if mail.attempts or mail.message_text or mail.operator]
-    found: dict[int, dict[str, str]] = {}
-    if tried:
-        rows = Attempt.objects.using(using).final().filter(mail__in=tried).order_by("pk")
-        if conf.ON_UNCERTAIN == "resend":
-            rows = rows.exclude(outcome=AttemptOutcome.UNCERTAIN)
-        for pk, recipient, outcome in rows.values_list("mail_id", "recipient", "outcome"):
-            found.setdefault(pk, {})[recipient] = outcome
-    return found
-
-
-def deliver(run: Round, mail: MailQueue, final: dict[str, str]) -> None:
+def deliver(run: Round, draft: Draft) -> None:
     """
     Deliver one mail, part by part; whatever unexpected it does is marked on it.
 
     Raises: ChannelDown, ClaimLost; DatabaseError.
     """
-    settlement = Settlement(mail, final=final, channel=run.transport.name)
+    settlement, mail = draft.settlement, draft.settlement.mail
     try:
-        for flight in plan_flights(mail, settlement, run.ground):
-            fly(run, flight, settlement)
+        for flight, packed in draft.flights():
+            fly(run, flight, packed, settlement)
     except ChannelDown:
         run.pending.append(settlement.put_back())
         raise
@@ -240,9 +236,11 @@ def deliver(run: Round, mail: MailQueue, final: dict[str, str]) -> None:
         run.failures = 0
 
 
-def fly(run: Round, flight: Flight, settlement: Settlement) -> None:
+def fly(run: Round, flight: Flight, packed: Any, settlement: Settlement) -> None:
     """Begin one flight, send it, and note what became of each recipient."""
-    packed = run.transport.pack(flight.letter)
+    # Before the commit goes only what no mail can come of; the server takes it in while the database writes.
+    run.transport.announce(flight.letter, packed)
+    run.look_ahead()
     commit(run, flight)
     run.taken.update(flight.taken)
     settlement.airborne = flight.part, flight.letter.recipients
@@ -310,22 +308,6 @@ def begin_values(flight: Flight, run: Round, now: datetime) -> dict[str, Any]:
     return {"lease_until": now + run.conf.LEASE, "flight": flight.part, **flight.values}
 
 
-def settle(settlement: Settlement, *, using: str, worker: str) -> None:
-    """Write one mail's attempts and state. Transaction: the caller's."""
-    connection, values = connections[using], settlement.values
-    room = room_for(connection)
-    if attempts := list(as_attempts(settlement, worker=worker)):
-        room.insert_attempts(connection, attempts)
-    if not values:
-        return
-    # Lost when somebody else has it by now: a person, or a worker after our lease. The attempts stay true.
-    room.try_settle_mail(connection, settlement.mail.pk, worker=worker, values=values)
-    if settlement.followers:
-        mails = MailQueue.objects.using(using)
-        shared = {name: values[name] for name in ("state", "sent_at", "problem", "attempts") if name in values}
-        mails.filter(digest_of=settlement.mail.pk).update(**shared)
-
-
 def begin(flight: Flight, run: Round) -> bool:
     """Mark a mail as on the wire, with what is about to be sent; return False when it is not ours any more."""
     connection, now, pk = connections[run.using], run.now(), flight.mail.pk
@@ -356,29 +338,3 @@ def give_back(run: Round) -> None:
     with transaction.atomic(using=run.using, durable=True):
         claimed = MailQueue.objects.using(run.using).filter(worker=run.worker, state=MailState.QUEUED)
         claimed.update(worker="", lease_until=None)
-
-
-def rescue(*, using: str, now: datetime, conf: Conf) -> int:
-    """
-    Find mails whose worker went silent while they were on the wire; return how many are uncertain now.
-
-    Transaction: its own, one per mail.
-    """
-    mails, found = MailQueue.objects.using(using), 0
-    for mail in list(mails.lost(now).select_related("control")):
-        settlement = Settlement(mail, final=final_outcomes([mail], conf=conf, using=using).get(mail.pk, {}))
-        settlement.add(mail.flight or 0, lost_results(mail, settlement, conf), at=now)
-        has_more = has_open(mail, settlement, conf)
-        conclude(settlement, conf=conf, now=now, random=SystemRandom())
-        if has_more:
-            settlement.values |= {"state": MailState.QUEUED}
-        elif settlement.values["state"] == MailState.UNCERTAIN:
-            # The name stays: should the silent worker speak after all, it may still say what became of the mail.
-            settlement.values["worker"] = mail.worker
-        settlement.followers = tuple(mails.filter(digest_of=mail.pk).values_list("pk", flat=True))
-        with transaction.atomic(using=using, durable=True):
-            # Another worker's rescue may have been faster, or the silent worker has spoken in the meantime.
-            if mails.lost(now).filter(pk=mail.pk).select_for_update().exists():
-                settle(settlement, using=using, worker=mail.worker)
-                found += settlement.values["state"] == MailState.UNCERTAIN
-    return found

@@ -10,10 +10,11 @@ from django.utils.module_loading import import_string
 from .backends import room_for
 from .channels import get_pause
 from .conf import Conf, conf
-from .delivery import deliver_due, make_worker, rescue
+from .delivery import deliver_due, make_worker
 from .errors import SinkUnusable
 from .models import MailQueue, MailState
 from .outcomes import DeliveryReport
+from .settling import rescue
 from .sinks.base import Sink
 from .transports.finding import find_transport
 

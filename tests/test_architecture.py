@@ -80,6 +80,8 @@ ORDER = {
         "outcomes",
         "reports",
         "flights",
+        "settling",
+        "drafts",
         "delivery",
         "sinks",
         "handover",

@@ -50,6 +50,9 @@ class BackendTransport:
         message.message()
         return message
 
+    def announce(self, letter: Letter, packed: EmailMultiAlternatives) -> None:
+        """A backend of Django takes whole mails only."""
+
     def send(self, letter: Letter, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
         """
         Send one letter; return what the backend lets us know.

@@ -57,7 +57,19 @@ class Transport(Protocol):
         """Make sure of a connection. Raises: ChannelDown."""
 
     def pack(self, letter: Letter) -> Any:
-        """Return the letter as ``send`` wants it; nothing goes out yet. Raises: what a hostile value makes it raise."""
+        """
+        Return the letter as ``send`` wants it; nothing goes out yet, and nothing of the connection is touched.
+
+        Called in another thread while a letter is sent. Raises: what a hostile value makes it raise.
+        """
+
+    def announce(self, letter: Letter, packed: Any) -> None:
+        """
+        Say that this letter is the next, without waiting for an answer; what cannot, does nothing.
+
+        The body must not go out: perhaps the letter is never sent, and another one is announced or the connection
+        closed.
+        """
 
     def send(self, letter: Letter, packed: Any, *, give_up_at: float) -> Sequence[Result]:
         """

@@ -22,6 +22,9 @@ class MemoryTransport:
         """Leave the letter as it is."""
         return letter
 
+    def announce(self, letter: Letter, packed: Letter) -> None:
+        """Nobody is there to be told."""
+
     def send(self, letter: Letter, packed: Letter, *, give_up_at: float) -> Sequence[Result]:
         """Keep one letter."""
         found = self.answer(letter) if self.answer else None

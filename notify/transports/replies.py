@@ -6,6 +6,7 @@ things: 450 for a grey list (this recipient, later) and for a quota (nobody, lat
 """
 
 import re
+from functools import lru_cache
 
 from ..models import AttemptOutcome
 from .base import Reply
@@ -33,6 +34,7 @@ MAILBOX_STATUSES = ("4.2.", "4.1.")
 NO_MAILBOX_STATUSES = ("5.1.0", "5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10", "5.2.1")
 
 
+@lru_cache(maxsize=64)
 def parse_reply(code: int, message: bytes | str) -> Reply:
     """Take a server's answer apart."""
     text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)

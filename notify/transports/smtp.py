@@ -72,6 +72,8 @@ class SmtpTransport:
         self.options = options
         self.connection: smtplib.SMTP | None = None
         self.mails = 0
+        #: Commands that were said and not answered yet, the last of them DATA.
+        self.said: list[tuple[str, str]] = []
 
     def open(self) -> None:
         """Make sure of a connection. Raises: ChannelDown."""
@@ -93,7 +95,7 @@ class SmtpTransport:
         # Small commands and a body that ends in a small packet: without this each waits for the other side's ACK.
         with contextlib.suppress(OSError, AttributeError):
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # type: ignore[union-attr]
-        self.connection, self.mails = connection, 0
+        self.connection, self.mails, self.said = connection, 0, []
 
     def connect(self) -> smtplib.SMTP:
         """Return a new connection."""
@@ -120,6 +122,19 @@ class SmtpTransport:
         for address in letter.recipients:
             envelope_address(address)
         return compose(letter)
+
+    def announce(self, letter: Letter, packed: bytes) -> None:
+        """
+        Say who the letter is from and for, where the server takes commands without waiting for each answer.
+
+        What goes wrong is left for ``send`` to find.
+        """
+        if self.said:
+            # The letter before was announced and not sent: DATA is taken back by hanging up, and by nothing else.
+            self.close()
+        if self.connection is not None and self.connection.has_extn("pipelining"):
+            with contextlib.suppress(OSError, smtplib.SMTPException):
+                self.say(self.commands(letter, packed))
 
     def send(self, letter: Letter, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
         """Send one letter, over a new connection if the old one fails; return what became of each recipient."""
@@ -150,7 +165,11 @@ class SmtpTransport:
             self.close()
             late = Reply(text="not sent: too much of the lease had gone by before it was begun")
             return results(letter.recipients, AttemptOutcome.DEFERRED, late)
-        replies = self.ask_all(self.commands(letter, message))
+        commands = self.commands(letter, message)
+        if self.said and self.said != commands:
+            self.close()
+            self.open()
+        replies = self.ask_all(commands)
         mail, rcpts, data = replies[0], replies[1 : len(letter.recipients) + 1], replies[-1]
         if verdict(mail) != AttemptOutcome.SENT:
             self.give_up(data)
@@ -181,7 +200,7 @@ class SmtpTransport:
             ("DATA", "DATA"),
         ]
 
-    def ask_all(self, commands: Sequence[tuple[str, str]]) -> list[Reply]:
+    def ask_all(self, commands: list[tuple[str, str]]) -> list[Reply]:
         """
         Send commands and return the answers: all at once where the server lets us (RFC 2920), else one by one.
 
@@ -191,16 +210,23 @@ class SmtpTransport:
         """
         if not self.wire.has_extn("pipelining"):
             return self.ask_in_turn(commands)
-        try:
-            self.wire.send("".join(f"{command}\r\n" for _, command in commands))
-        except (OSError, smtplib.SMTPException) as error:
-            raise Dropped("MAIL", told(error)) from error
+        if self.said != commands:
+            try:
+                self.say(commands)
+            except (OSError, smtplib.SMTPException) as error:
+                raise Dropped("MAIL", told(error)) from error
         replies = [self.hear(stage) for stage, _ in commands]
+        self.said = []
         # DATA was said already. Where the server said 354 to it, only hanging up takes it back.
         for reply in replies:
             if is_channel_trouble(reply):
                 raise Closing(reply)
         return replies
+
+    def say(self, commands: list[tuple[str, str]]) -> None:
+        """Send commands without waiting for their answers. Raises: OSError, SMTPException."""
+        self.said = commands
+        self.wire.send("".join(f"{command}\r\n" for _, command in commands))
 
     def ask_in_turn(self, commands: Sequence[tuple[str, str]]) -> list[Reply]:
         """Send commands one by one, DATA only if somebody was accepted."""
@@ -297,10 +323,12 @@ class SmtpTransport:
     def close(self) -> None:
         """Say goodbye and hang up."""
         connection, self.connection, self.mails = self.connection, None, 0
+        said, self.said = self.said, []
         if connection is not None:
             with contextlib.suppress(OSError, smtplib.SMTPException):
-                # Goodbye is a courtesy: a server that stalls does not get another whole timeout for it.
-                if connection.sock is not None:
+                # Goodbye is a courtesy: a server that stalls does not get another whole timeout for it, and one that
+                # waits for a body would take it for the body.
+                if connection.sock is not None and not said:
                     connection.sock.settimeout(1)
                     connection.quit()
             connection.close()
