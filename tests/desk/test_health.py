@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from desk import health
 from notify.models import RunLog
-from tests.desk.test_api import log
 from tests.factories import NOW
+from tests.mails import log
 
 pytestmark = pytest.mark.django_db
 
