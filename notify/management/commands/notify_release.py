@@ -7,7 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ...channels import resume_channel
+from ...channels import known_channels, resume_channel
+from ...conf import conf
 from ...errors import NotifyError
 from ...interventions import confirm_mails, correct_mail, release_mails
 from ...models import MailQueue
@@ -40,8 +41,10 @@ class Command(NotifyCommand):
             raise CommandError("name some mails, or --channel")
         if (to or subject) and len(ids) != 1:
             raise CommandError("--to and --subject correct one mail: name that one")
-        if options["channel"]:
-            done["resumed"] = int(resume_channel(options["channel"], using=using))
+        if channel := options["channel"]:
+            if channel not in (known := known_channels(conf(), using=using)):
+                raise CommandError(f"there is no channel {channel!r}, only {', '.join(sorted(known))}")
+            done["resumed"] = int(resume_channel(channel, using=using))
         try:
             if to is not None or subject is not None:
                 correct_mail(ids[0], recipients=to, subject=subject, actor=actor, using=using)
