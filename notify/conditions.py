@@ -16,10 +16,20 @@ from django.db.models.lookups import Lookup
 from django.db.models.sql import Query
 from django.db.models.sql.where import WhereNode
 from django.db.utils import NotSupportedError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 #: Characters of a value that are shown.
 VALUE_CHARS_MAX = 60
-WORDS = {"exact": "be", "iexact": "be", "gt": "be above", "gte": "be at least", "lt": "be below", "lte": "be at most"}
+#: By lookup; whatever is not here is named as it stands in the query.
+WORDS = {
+    "exact": gettext_lazy("%(name)s must be %(value)s"),
+    "iexact": gettext_lazy("%(name)s must be %(value)s"),
+    "gt": gettext_lazy("%(name)s must be above %(value)s"),
+    "gte": gettext_lazy("%(name)s must be at least %(value)s"),
+    "lt": gettext_lazy("%(name)s must be below %(value)s"),
+    "lte": gettext_lazy("%(name)s must be at most %(value)s"),
+}
 
 
 def failing_conditions(events: QuerySet[Any, Any], keys: dict[str, int]) -> list[str] | None:
@@ -58,15 +68,15 @@ def actual(events: QuerySet[Any, Any], condition: Any, keys: dict[str, int]) -> 
     if not isinstance(condition, Lookup) or not isinstance(condition.lhs, Col):
         return ""
     asked = only(events, []).filter(**keys).annotate(kwit_actual=condition.lhs)
-    return f", but is {shown(asked.values_list('kwit_actual', flat=True)[0])}"
+    return _(", but is %(value)s") % {"value": shown(asked.values_list("kwit_actual", flat=True)[0])}
 
 
 def sentence(condition: Any, is_now: str = "") -> str:
     """Say what a condition asks for, and what is there instead."""
     if isinstance(condition, NegatedExpression):
-        return f"there must be no {model_name(condition.expression)} like the one there is"
+        return _("there must be no %(model)s like the one there is") % {"model": model_name(condition.expression)}
     if isinstance(condition, Exists):
-        return f"there must be a matching {model_name(condition)}"
+        return _("there must be a matching %(model)s") % {"model": model_name(condition)}
     if (
         isinstance(condition, Lookup)
         and isinstance(condition.lhs, Exists | NegatedExpression)
@@ -74,19 +84,23 @@ def sentence(condition: Any, is_now: str = "") -> str:
     ):
         return sentence(condition.lhs)
     if isinstance(condition, Lookup) and condition.lookup_name == "in" and isinstance(condition.rhs, Query):
-        return f"there must be a matching {condition.rhs.get_meta().verbose_name}"
+        return _("there must be a matching %(model)s") % {"model": condition.rhs.get_meta().verbose_name}
     if isinstance(condition, WhereNode):
-        inner = f" {condition.connector.lower()} ".join(pieces(condition))
-        return f"not ({inner})" if condition.negated else inner
+        words = {"AND": _(" and "), "OR": _(" or ")}
+        inner = words.get(condition.connector, f" {condition.connector.lower()} ").join(pieces(condition))
+        return _("not (%(conditions)s)") % {"conditions": inner} if condition.negated else inner
     if isinstance(condition, Lookup) and isinstance(condition.lhs, Col):
         field = condition.lhs.target
         name = f"{field.model._meta.verbose_name}: {field.name}"
         if condition.lookup_name == "isnull":
-            return f"{name} must {'be empty' if condition.rhs else 'not be empty'}{is_now if condition.rhs else ''}"
+            if condition.rhs:
+                return _("%(name)s must be empty") % {"name": name} + is_now
+            return _("%(name)s must not be empty") % {"name": name}
         if not hasattr(condition.rhs, "resolve_expression"):
-            word = WORDS.get(str(condition.lookup_name), f"satisfy {condition.lookup_name}")
-            return f"{name} must {word} {shown(condition.rhs)}{is_now}"
-    return f"the condition {shown(str(condition))} must hold"
+            text = WORDS.get(str(condition.lookup_name), _("%(name)s must satisfy %(lookup)s %(value)s"))
+            values = {"name": name, "lookup": condition.lookup_name, "value": shown(condition.rhs)}
+            return str(text % values) + is_now
+    return _("the condition %(condition)s must hold") % {"condition": shown(str(condition))}
 
 
 def pieces(node: WhereNode) -> Iterator[str]:
@@ -98,13 +112,13 @@ def pieces(node: WhereNode) -> Iterator[str]:
 def model_name(expression: Any) -> str:
     """Return what the rows of a sub-query are called."""
     query = getattr(expression, "query", None)
-    return str(query.get_meta().verbose_name) if isinstance(query, Query) else "row"
+    return str(query.get_meta().verbose_name) if isinstance(query, Query) else _("row")
 
 
 def shown(value: Any) -> str:
     """Return a value for a person."""
     if value is None:
-        return "empty"
+        return _("empty")
     # A member of an enumeration is shown as what is stored.
     plain = str(value) if isinstance(value, str) else value
     text = f"{plain:%Y-%m-%dT%H:%M:%S%z}" if isinstance(plain, datetime) else repr(plain)

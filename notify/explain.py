@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import connections, router
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from .backends import room_for
 from .conditions import failing_conditions
@@ -112,32 +113,40 @@ def notified(control: Control, inquiry: Inquiry) -> EventStory:
     tasks = tuple(task_stories(control, using=inquiry.using))
     parts: list[MailStory | TaskStory] = [*mails, *tasks]
     pass_id = next((part.pass_id for part in parts if part.pass_id), "")
-    name = f"{control.kind} {control.key}" + (f"/{control.key2}" if control.key2 else "")
-    findings = [
-        Finding("notified", f"Event {name} was prepared on {moment(control.created_at)}{by_pass(pass_id, inquiry)}.")
-    ]
-    if not mails and not tasks:
-        findings = [
-            Finding(
-                "baseline",
-                f"Event {name} was marked as known on {moment(control.created_at)} without mail or task: by a baseline "
-                "(notify_pass --baseline), or by hand. It will never be notified.",
-            )
-        ]
+    name = event_name(control.kind, control.key, control.key2)
+    if mails or tasks:
+        findings = [Finding("notified", prepared(name, control.created_at, pass_id, inquiry))]
+    else:
+        text = _(
+            "Event %(event)s was marked as known on %(at)s without mail or task: by a baseline "
+            "(notify_pass --baseline), or by hand. It will never be notified."
+        )
+        findings = [Finding("baseline", text % {"event": name, "at": moment(control.created_at)})]
     return EventStory(
         control.kind, control.key, control.key2, True, control.created_at, pass_id, tuple(findings), mails, tasks
     )
 
 
-def by_pass(pass_id: str, inquiry: Inquiry) -> str:
-    """Return which pass it was and where it ran; the run log may have been pruned since."""
+def event_name(kind: str, key: int, key2: int) -> str:
+    """Return what an event is called."""
+    return f"{kind} {key}" + (f"/{key2}" if key2 else "")
+
+
+def prepared(event: str, at: datetime, pass_id: str, inquiry: Inquiry) -> str:
+    """Say when an event was prepared, by which pass, and where that ran; the run log may have been pruned since."""
+    values: dict[str, Any] = {"event": event, "at": moment(at), "pass": pass_id}
     if not pass_id:
-        return ""
+        return _("Event %(event)s was prepared on %(at)s.") % values
     if inquiry.tenants is not None:
-        return f" by pass {pass_id}"
+        return _("Event %(event)s was prepared on %(at)s by pass %(pass)s.") % values
     row = RunLog.objects.using(inquiry.using).wholes().filter(pass_id=pass_id).first()
-    where = f" on {row.host}, process {row.pid}" if row else ", whose log row has been pruned"
-    return f" by pass {pass_id}{where}"
+    if row is None:
+        return _("Event %(event)s was prepared on %(at)s by pass %(pass)s, whose log row has been pruned.") % values
+    return _("Event %(event)s was prepared on %(at)s by pass %(pass)s on %(host)s, process %(pid)s.") % {
+        **values,
+        "host": row.host,
+        "pid": row.pid,
+    }
 
 
 def present_key2s(step: Step | None, key: int, inquiry: Inquiry, *, key2: int | None = None) -> set[int]:
@@ -158,12 +167,13 @@ def events_of(step: Step, inquiry: Inquiry) -> QuerySet[Any, Any]:
 def not_notified(step: Step | None, kind: str, key: int, key2: int, inquiry: Inquiry) -> EventStory:
     """Tell why an event has no control row."""
     if step is None:
-        findings = [Finding("no_step", f"No app registers a step of kind {kind!r}, so nothing looks for such events.")]
+        text = _("No app registers a step of kind “%(kind)s”, so nothing looks for such events.")
+        findings = [Finding("no_step", text % {"kind": kind})]
     else:
         rows = events_of(step, inquiry).filter(key=key, key2=key2).values("event_at")[:1]
-        name = f"{kind} {key}" + (f"/{key2}" if key2 else "")
         found = list(rows)
-        findings = [Finding("not_notified", f"Event {name} has not been notified.")]
+        text = _("Event %(event)s has not been notified.")
+        findings = [Finding("not_notified", text % {"event": event_name(kind, key, key2)})]
         if found:
             findings += why_waiting(step, found[0]["event_at"], inquiry)
         else:
@@ -179,17 +189,17 @@ def why_no_candidate(step: Step, key: int, key2: int, inquiry: Inquiry) -> Itera
     if isinstance(step, FlaggedStep):
         rows = step.flagged().using(inquiry.using).filter(**{step.flag_key: key})
         if rows.exists() and not rows.filter(**{step.flag: False}).exists():
-            text = (
-                f"All its rows carry the flag {step.flag!r} although no message was prepared: it was handled elsewhere."
+            text = _(
+                "All its rows carry the flag “%(flag)s” although no message was prepared: it was handled elsewhere."
             )
-            yield Finding("handled", text)
+            yield Finding("handled", text % {"flag": step.flag})
     if failing == []:
-        yield Finding("no_row", "It is not a candidate: there is no such row, or what it refers to is gone.")
+        yield Finding("no_row", _("It is not a candidate: there is no such row, or what it refers to is gone."))
     elif failing is None:
-        yield Finding("not_a_candidate", "It is not a candidate: the step's query does not give it.")
+        yield Finding("not_a_candidate", _("It is not a candidate: the step's query does not give it."))
     else:
         for condition in failing:
-            yield Finding("condition", f"It is not a candidate: {condition}.")
+            yield Finding("condition", _("It is not a candidate: %(condition)s.") % {"condition": condition})
 
 
 def why_waiting(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Iterator[Finding]:
@@ -197,19 +207,24 @@ def why_waiting(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Iter
     settings, now = inquiry.conf, inquiry.now
     limits = [limit for limit in (step.not_before, settings.NOT_BEFORE) if limit is not None]
     if limits and (event_at is None or event_at < max(limits)):
-        yield Finding(
-            "before_not_before",
-            f"It happened on {moment(event_at)}, before {moment(max(limits))}: older events are never notified.",
-        )
+        text = _("It happened on %(at)s, before %(limit)s: older events are never notified.")
+        yield Finding("before_not_before", text % {"at": moment(event_at), "limit": moment(max(limits))})
         return
     if step.is_windowed and (event_at is None or event_at < now - settings.LOOKBACK):
         last = RunLog.objects.using(inquiry.using).filter(step=step.kind, is_full=True).order_by("-started_at").first()
-        when = f"after {moment(last.started_at + settings.FULL_EVERY)}" if last else "at the next pass"
-        yield Finding(
-            "outside_window",
-            f"It happened on {moment(event_at)}, longer ago than an ordinary pass looks back ({settings.LOOKBACK}). "
-            f"A pass that looks at all events will find it {when}, or now: notify_pass --full.",
-        )
+        if last:
+            text = _(
+                "It happened on %(at)s, longer ago than an ordinary pass looks back (%(lookback)s). A pass that looks "
+                "at all events will find it after %(full_at)s, or now: notify_pass --full."
+            )
+        else:
+            text = _(
+                "It happened on %(at)s, longer ago than an ordinary pass looks back (%(lookback)s). The next pass "
+                "looks at all events and will find it, or one that runs now: notify_pass --full."
+            )
+        full_at = moment(last.started_at + settings.FULL_EVERY) if last else ""
+        values = {"at": moment(event_at), "lookback": settings.LOOKBACK, "full_at": full_at}
+        yield Finding("outside_window", text % values)
     yield from why_breaker(step, event_at, inquiry)
     yield from why_unseen(step, event_at, inquiry)
 
@@ -222,11 +237,15 @@ def why_breaker(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Iter
     scope = Scope(now=inquiry.now)
     older = step.candidates(scope, not_before=None, using=inquiry.using).filter(event_at__lt=event_at).count()
     if older >= limit:
-        yield Finding(
-            "behind_breaker",
-            f"The circuit breaker lets {limit} of its kind through per pass, oldest first; "
-            + (f"{older} are before it." if inquiry.tenants is None else "as many or more are before it."),
+        text = (
+            _("The circuit breaker lets %(limit)s of its kind through per pass, oldest first; %(older)s are before it.")
+            if inquiry.tenants is None
+            else _(
+                "The circuit breaker lets %(limit)s of its kind through per pass, oldest first; "
+                "as many or more are before it."
+            )
         )
+        yield Finding("behind_breaker", text % {"limit": limit, "older": older})
 
 
 def why_unseen(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Iterator[Finding]:
@@ -234,16 +253,20 @@ def why_unseen(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Itera
     runs = RunLog.objects.using(inquiry.using).filter(step=step.kind)
     last = runs.order_by("-started_at", "-pk").first()
     if last is None:
-        yield Finding("no_pass", f"No pass has run step {step.kind} yet, as far as the run log goes back.")
-    elif last.outcome == Outcome.RUNNING:
-        yield Finding("pass_running", f"A pass is running this step since {moment(last.started_at)}.")
+        text = _("No pass has run step %(step)s yet, as far as the run log goes back.")
+        yield Finding("no_pass", text % {"step": step.kind})
+        return
+    values = {"at": moment(last.started_at)}
+    if last.outcome == Outcome.RUNNING:
+        yield Finding("pass_running", _("A pass is running this step since %(at)s.") % values)
+    elif last.outcome == Outcome.ERROR and inquiry.tenants is None:
+        text = _("The step's last run on %(at)s failed: %(error)s")
+        yield Finding("step_failed", text % {**values, "error": (last.error or "").split("\n", 1)[0]})
     elif last.outcome == Outcome.ERROR:
         # The error may quote whatever the step was at.
-        reason = ": " + (last.error or "").split("\n", 1)[0] if inquiry.tenants is None else "."
-        yield Finding("step_failed", f"The step's last run on {moment(last.started_at)} failed{reason}")
+        yield Finding("step_failed", _("The step's last run on %(at)s failed.") % values)
     elif event_at is not None and event_at > last.started_at:
-        yield Finding("not_seen_yet", f"No pass has looked since: the last one started on {moment(last.started_at)}.")
+        yield Finding("not_seen_yet", _("No pass has looked since: the last one started on %(at)s.") % values)
     else:
-        yield Finding(
-            "found_next", f"It is a candidate now; it was not when the last pass looked on {moment(last.started_at)}."
-        )
+        text = _("It is a candidate now; it was not when the last pass looked on %(at)s.")
+        yield Finding("found_next", text % values)

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -30,8 +31,14 @@ def set_up(say: Callable[[str], None]) -> None:
     use_own_file()
     for alias in connections:
         call_command("migrate", database=alias, verbosity=0, interactive=False)
-        database = connections[alias].settings_dict
-        say(f"Database {alias}: {database['ENGINE'].rpartition('.')[2]}, {database['NAME']}")
+    for alias, name in names().items():
+        say(f"Database {alias}: {name}")
+
+
+def names() -> dict[str, str]:
+    """Return each database's engine and name, by alias."""
+    known = {alias: connections[alias].settings_dict for alias in connections}
+    return {alias: f"{each['ENGINE'].rpartition('.')[2]}, {each['NAME']}" for alias, each in known.items()}
 
 
 def use_own_file() -> None:
@@ -47,10 +54,10 @@ def use_own_file() -> None:
     database["NAME"] = str(own)
 
 
-def play(say: Callable[[str], None]) -> None:
-    """Play the whole story."""
-    play_notify(say, using=router.db_for_write(RunLog))
-    play_receipts(say, using=router.db_for_write(Change))
+def play(say: Callable[[str], None], *, using: str | None = None) -> None:
+    """Play the whole story, each part where its engine lives unless one database is named."""
+    play_notify(say, using=using or router.db_for_write(RunLog))
+    play_receipts(say, using=using or router.db_for_write(Change))
 
 
 def make_groups(say: Callable[[str], None]) -> None:
@@ -83,6 +90,6 @@ def check_port(port: int) -> None:
             ) from error
 
 
-def serve(*, port: int) -> None:
-    """Serve the admin until Ctrl-C."""
-    call_command("runserver", f"{HOST}:{port}", use_reloader=False)
+def serve(*, port: int, stdout: Any) -> None:
+    """Serve the admin until Ctrl-C; what the server says goes to ``stdout``."""
+    call_command("runserver", f"{HOST}:{port}", use_reloader=False, stdout=stdout)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.db.backends.base.operations import BaseDatabaseOperations
+from django.utils import translation
 from hypothesis import HealthCheck, settings
 
 from receipts.backends import get_room
@@ -64,6 +65,13 @@ def flush_may_empty_receipts() -> Iterator[None]:
     BaseDatabaseOperations.execute_sql_flush = execute_sql_flush
     yield
     BaseDatabaseOperations.execute_sql_flush = plain
+
+
+@pytest.fixture(autouse=True)
+def _the_site_s_own_language() -> Iterator[None]:
+    """Forget the language of the last request, which its thread keeps until the next one."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)

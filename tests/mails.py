@@ -1,13 +1,14 @@
-"""The smallest lawful rows of the queues."""
+"""The smallest lawful rows of the queues and of the run log."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from notify.models import Control, MailQueue
+from notify.models import Control, MailQueue, RunLog
 
 #: Long past, so that a mail made by a test is due.
 PAST = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
@@ -50,3 +51,10 @@ def outcomes(mail: MailQueue) -> list[tuple[str, str, int | None]]:
 def state(mail: MailQueue) -> str:
     """Return a mail's state as it is now."""
     return MailQueue.objects.values_list("state", flat=True).get(pk=mail.pk)
+
+
+def log(step: str = RunLog.WHOLE, *, pass_id: Any = None, minute: int = 0, **fields: Any) -> RunLog:
+    """Make the row of a pass, or of a step, that has ended well so many minutes after PAST."""
+    at = PAST + timedelta(minutes=minute)
+    values = {"started_at": at, "ended_at": at, "ms": 5, "outcome": "ok"} | fields
+    return RunLog.objects.create(pass_id=pass_id or uuid4(), step=step, **values)

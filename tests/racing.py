@@ -49,6 +49,14 @@ def race(n: int, call: Callable[[int], Any], *, using: str = DEFAULT_DB_ALIAS, t
     return outcomes
 
 
+def in_another_session(call: Any) -> Any:
+    """Run a call in a thread with a connection of its own; raise what it raised."""
+    (outcome,) = race(1, lambda _: call())
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
 def until(fact: Callable[[], Any], *, timeout_s: float = 20.0) -> Any:
     """Ask again and again until ``fact()`` is true; return it, or fail after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s

@@ -68,6 +68,13 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", our_commands())
+def test_each_command_takes_a_database_and_answers_programs(command):
+    taken = {name for action in parser_of(command)._actions for name in action.option_strings}
+
+    assert {"--database", "--json"} <= taken
+
+
+@pytest.mark.parametrize("command", our_commands())
 def test_each_command_is_in_the_reference_with_each_option(command):
     text = section(command)
 

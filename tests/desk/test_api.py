@@ -1,69 +1,25 @@
-"""The API for machines: the lists of the pages under the same permissions; it only reads, and never breaks."""
+"""The API for machines: the lists of the pages under the same permissions, and it only reads."""
 
 import json
-from datetime import timedelta
 from io import StringIO
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from django.contrib import admin
 from django.core.management import call_command
-from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 
 from desk.filters import Choice
-from desk.models import Action
 from desk.resources import Resource, _registered
-from notify.models import Attempt, Channel, Control, MailQueue, RunLog, Suppression, TaskQueue
-from receipts.api import Target, cancel_many
+from notify.models import Attempt, Control
 from receipts.models import Change, Reconciliation, StoredPlan, Verdict
-from tests.browser.story import HOLDER, make_user
-from tests.desk.conftest import ALL, Ask, answered, program_of
+from tests.browser.story import HOLDER
+from tests.desk.conftest import Ask, program_of
+from tests.desk.listed import EVIL, LISTS, NAMES, fill, make_mail, make_receipt
 from tests.factories import NOW, make_line
+from tests.mails import log
 
 pytestmark = pytest.mark.django_db
-NAMES = sorted(_registered)
-LISTS = sorted(name for name, source in _registered.items() if isinstance(source, Resource))
-EVIL = "<script>alert(1)</script>\u2028"
-
-
-def log(step: str = "pass", *, pass_id: Any = None, minute: int = 0, **fields: Any) -> RunLog:
-    at = NOW + timedelta(minutes=minute)
-    values = {"started_at": at, "ended_at": at, "ms": 5, "outcome": "ok"} | fields
-    return RunLog.objects.create(pass_id=pass_id or uuid4(), step=step, **values)
-
-
-def make_mail(key: int = 1, **fields: Any) -> MailQueue:
-    control = Control.objects.create(kind="comment", key=key, key2=2**63 - 1)
-    values = {"subject": EVIL, "recipients": ["a@example.org"], "due_at": NOW} | fields
-    return MailQueue.objects.create(control=control, **values)
-
-
-def make_receipt(change_id: str = "CHG-1", *, tenant: str = "acme") -> str:
-    line = make_line(tenant=tenant)
-    cancel_many(change_id=change_id, tenant=tenant, targets=[Target(id=line.pk, revision=4, qty=10)])
-    return change_id
-
-
-def fill(n: int) -> None:
-    """Make n rows of everything."""
-    for number in range(1, n + 1):
-        run = log(minute=number)
-        log("comment", pass_id=run.pass_id, minute=number)
-        log(minute=number, outcome="skipped", error=HOLDER)
-        mail = make_mail(number)
-        Attempt.objects.create(mail=mail, number=1, recipient="a@example.org", outcome="sent", code=250)
-        TaskQueue.objects.create(control=mail.control, title="t")
-        Channel.objects.create(name=f"smtp{number}")
-        Suppression.objects.create(address=f"a{number}@example.org")
-        Action.objects.create(actor="ann", name="retry", subject="notify.mailqueue", tenant="acme")
-        change = Change.objects.create(change_id=f"C{number}", kind="cancel", tenant="acme", targets=[], digest="x")
-        Reconciliation.objects.create(change=change, tenant="acme", match=1, changed=0, missing=0, items=[])
-        StoredPlan.objects.create(
-            change_id=f"P{number}", kind="cancel", tenant="acme", targets=[], digest="x", author="ann"
-        )
 
 
 def test_the_index_lists_what_the_user_may_ask_with_fields_and_filters(ask: Ask) -> None:
@@ -272,136 +228,3 @@ def test_receipts_that_differ_are_listed_as_receipts(ask: Ask) -> None:
     [found] = ask("/api/v1/receipts", differs=1)["items"]
 
     assert (found["change_id"], found["digest"]) == ("C1", "x")
-
-
-def test_a_user_sees_the_lists_of_which_he_sees_the_page(client: Client) -> None:
-    user = make_user("viewer", "notify.view_mailqueue", "desk.see_all_tenants")
-    ask = program_of(user)
-
-    assert [one["name"] for one in ask("/api/v1")["resources"]] == ["mails"]
-    ask("/api/v1/mails")
-    for name in NAMES:
-        if name != "mails":
-            ask(f"/api/v1/{name}", 403)
-            ask(f"/api/v1/{name}/1", 403)
-    assert set(ask("/api/v1/openapi.json")["paths"]) == {"/api/v1/mails", "/api/v1/mails/{key}"}
-
-
-def test_who_may_not_enter_the_admin_pages_may_not_ask(db: None) -> None:
-    user = make_user("outsider", *ALL)
-    user.is_staff = False
-    user.save()
-
-    program_of(user)("/api/v1/mails", 403)
-
-
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "trace"])
-@pytest.mark.parametrize(
-    "path", ["/api/v1", "/api/v1/mails", "/api/v1/mails/1", "/api/v1/x/y/z", "/healthz", "/metrics"]
-)
-def test_nothing_but_reading_is_allowed(client: Client, method: str, path: str) -> None:
-    response = getattr(Client(enforce_csrf_checks=True), method)(path)
-
-    answered(response, 405)
-    assert response["Allow"] == "GET, HEAD, OPTIONS"
-
-
-def test_options_and_head_answer_without_a_body(admin_client: Client) -> None:
-    options = admin_client.options("/api/v1/mails")
-    head = admin_client.head("/api/v1/mails")
-
-    assert (options.status_code, options.content, options["Allow"]) == (204, b"", "GET, HEAD, OPTIONS")
-    assert (head.status_code, head.content) == (200, b"")
-
-
-@pytest.mark.parametrize(
-    ("query", "where"),
-    [
-        ("since=yesterday", "since"),
-        ("outcome=fine", "outcome"),
-        ("outcom=ok", "outcom"),
-        ("outcome=ok&outcome=error", "outcome"),
-        ("limit=0", "limit"),
-        ("limit=201", "limit"),
-        ("limit=٣", "limit"),
-        ("limit=", "limit"),
-        ("limit=1e3", "limit"),
-        ("after=x", "after"),
-        ("after=2026-01-31T08:00:00Z~9999999999999999999999", None),
-        ("after=%00~%00", "after"),
-        ("pass=1", "pass"),
-        ("before=1", "before"),
-        ("token=kwit_x", "token"),
-    ],
-)
-def test_what_is_not_understood_is_refused_with_what_and_where(ask: Ask, query: str, where: str | None) -> None:
-    log()
-    if where is None:
-        ask(f"/api/v1/passes?{query}")
-        return
-
-    found = ask(f"/api/v1/passes?{query}", 400)
-
-    assert found["type"] == "about:blank"
-    assert found["title"] == "Bad Request"
-    assert [one["where"] for one in found["errors"]] == [where]
-
-
-HOSTILE = ["%00", "0", "-1", "01", "%D9%A1", "99999999999999999999", "x" * 3000, "..%2f", "1~2"]
-#: One of each kind that has broken something, and their place.
-ODD = ["%00", "99999999999999999999", "0001-01-01T00:00:00%2B14:00", "9999-12-31", "1~2", "%F0%9F%98%80"]
-CURSORS = ["%00", "0001-01-01T00:00:00%2B14:00~1", "2026-01-01T00:00:00~99999999999999999999", "9999-12-31~1"]
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_no_hostile_input_breaks_a_list(name: str, admin_client: Client) -> None:
-    log()
-    resource = _registered[name]
-    assert isinstance(resource, Resource)
-    for text in HOSTILE:
-        assert admin_client.get(f"/api/v1/{name}/{text}").status_code == 404, text
-    asked = [(one.name, text) for one in resource.window.filters for text in ODD]
-    for place, text in [*asked, *(("after", text) for text in CURSORS), *(("limit", text) for text in HOSTILE[:6])]:
-        status = admin_client.get(f"/api/v1/{name}?{place}={text}").status_code
-        assert status in (200, 400), (place, text)
-
-
-@pytest.mark.parametrize("model", [RunLog, TaskQueue])
-def test_no_hostile_input_breaks_the_page_of_the_same_list(admin_client: Client, model: Any) -> None:
-    url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
-    window = admin.site.get_model_admin(model)
-    asked = [(one.name, text) for one in window.filters for text in ODD[:4]]  # type: ignore[attr-defined]
-    for place, text in [*asked, *(("before", text) for text in CURSORS)]:
-        assert admin_client.get(f"{url}?{place}={text}").status_code in (200, 400), (place, text)
-
-
-def test_hostile_explanations_do_not_break_it(ask: Ask, admin_client: Client) -> None:
-    for text in HOSTILE:
-        for query in (f"kind={text}&key=1", f"kind=comment&key={text}", f"kind=comment&key=1&key2={text}"):
-            assert admin_client.get(f"/api/v1/explain?{query}").status_code in (200, 400), query
-
-
-def test_an_address_with_nothing_behind_it_is_told_so_in_the_same_shape(ask: Ask) -> None:
-    for path in ("/api/v1/nothing", "/api/v1/mails/1/2", "/api/", "/api/v2/mails", "/api/v1/explain/1"):
-        ask(path, 404)
-
-
-def test_plain_sql_s_odd_json_is_answered_as_json(ask: Ask) -> None:
-    make_mail(1, recipients={"not": ["a", "list"]}, payload=[1e308, None, "\ud800".encode("utf-8", "replace").decode()])
-
-    assert ask("/api/v1/mails")["items"][0]["recipients"] == {"not": ["a", "list"]}
-
-
-def test_a_silent_database_is_503_and_names_nothing(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    def silent(*args: Any) -> Any:
-        raise OperationalError("connection to db.internal:5432, user kwit, failed")
-
-    monkeypatch.setattr(_registered["mails"], "answer", silent)
-
-    assert ask("/api/v1/mails", 503)["detail"] == "A database does not answer."
-
-
-def test_refusals_are_in_english_whatever_the_browser_asks_for(admin_client: Client) -> None:
-    response = admin_client.get("/api/v1/passes?since=x", headers={"accept-language": "pl"})
-
-    assert answered(response, 400)["errors"][0]["problem"] == "“x” is not a date."

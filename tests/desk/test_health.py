@@ -15,8 +15,8 @@ from django.utils import timezone
 from desk import health
 from notify.models import RunLog
 from tests.babelfish import stand_in_cannot
-from tests.desk.test_api import log
 from tests.factories import NOW
+from tests.mails import log
 
 pytestmark = pytest.mark.django_db
 

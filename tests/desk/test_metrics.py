@@ -17,7 +17,8 @@ from desk.tokens import make_token
 from notify.models import Attempt, Channel, Control, MailQueue, RunLog, TaskQueue
 from receipts.models import Change, Reconciliation, Verdict
 from tests.browser.story import fill, make_user
-from tests.desk.test_api import log, make_mail
+from tests.desk.listed import make_mail
+from tests.mails import log
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -1,4 +1,4 @@
-"""Throw-away steps, templates and settings for one test each."""
+"""Throw-away steps, templates and settings for one test each, a mail server, and people who look at the pages."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import Client
 
 from notify import bodies, steps, subjects
 from notify.backends import room_for
 from notify.steps import Step
+from tests.browser.story import OPERATE, VIEW, make_user
 from tests.racing import race
+from tests.smtp import Server, smtp_server
 
 
 @pytest.fixture
@@ -68,3 +71,24 @@ def other_session_holds_the_lock(transactional_db: None) -> Iterator[threading.E
     yield release
     release.set()
     thread.join(30)
+
+
+@pytest.fixture(params=["one by one", "pipelining"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Run a mail server that knows PIPELINING, and one that does not."""
+    with smtp_server(extensions=("PIPELINING",) if request.param == "pipelining" else ()) as running:
+        yield running
+
+
+@pytest.fixture
+def olga(client: Client) -> Client:
+    """Sign in somebody who may do everything with mails and tasks."""
+    client.force_login(make_user("olga", *OPERATE))
+    return client
+
+
+@pytest.fixture
+def victor(client: Client) -> Client:
+    """Sign in somebody who may only look."""
+    client.force_login(make_user("victor", *VIEW))
+    return client

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import translation
 
 from notify.delivery import deliver_due
 from notify.explain import explain_event
@@ -96,6 +97,34 @@ def test_a_mail_in_a_digest_points_to_the_one_that_was_sent():
     assert f"It travels in a digest, with mail {leader.pk}" in told
     assert "sent: 250 2.0.0 kept" in told
     assert "leads a digest of 2 mails" in text("comment", leader.control.key)
+
+
+@pytest.mark.parametrize(
+    ("language", "sent", "waiting"),
+    [
+        ("en", "It was sent on", "there is no such row"),
+        ("pl", "Wysłano ją", "nie ma takiego wiersza"),
+        ("ja", "に送信されました", "該当する行がない"),
+    ],
+)
+def test_the_story_is_told_in_the_reader_s_language(language, sent, waiting):
+    mail = make_mail(subject="100% of it")
+    deliver_due(transport=MemoryTransport())
+
+    with translation.override(language):
+        told, untold = text("comment", mail.control.key), text("rejected", 987654)
+
+    assert sent in told
+    assert "100% of it" in told
+    assert "250 2.0.0 kept" in told
+    assert waiting in untold
+    # Whatever a step's query asks for is said in the same language.
+    with translation.override(language):
+        line = make_line(order=make_order(registered_at=datetime.now(UTC)))
+        OrderLine.objects.update(handled=True)
+        conditions = [each for each in text("rejected", line.pk).splitlines() if "state" in each]
+    assert conditions
+    assert ("must be" in conditions[0]) is (language == "en")
 
 
 def test_an_event_marked_by_a_baseline_is_told_from_a_notified_one():

@@ -29,12 +29,6 @@ ACTS = [
 ]
 
 
-@pytest.fixture
-def olga(client: Client) -> Client:
-    client.force_login(make_user("olga", *OPERATE))
-    return client
-
-
 def make_mails(count: int, **fields: Any) -> list[MailQueue]:
     first = Control.objects.count() + 1
     controls = [Control(kind="comment", key=key) for key in range(first, first + count)]

@@ -1,4 +1,4 @@
-"""SIGTERM is a wish, which no driver may take for a lost connection."""
+"""SIGTERM is a wish, which a pass grants after its chunk and no driver may take for a lost connection."""
 
 import contextlib
 import ctypes
@@ -7,10 +7,15 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
+from django.db import connection
 
+from notify.models import RunLog
 from notify.stopping import stopping_on_sigterm
+from tests.crashing import start_child
+from tests.notify.samples import Remark, do_pass, mailed, make_comments
 
 #: More signals than it takes to meet a call of the system.
 SIGNALS = 200
@@ -57,3 +62,44 @@ def test_a_plain_handler_does_interrupt_it():
     signal.signal(signal.SIGTERM, lambda *_: None)
 
     assert read_under_fire() == errno.EINTR
+
+
+def stop_in_the_first_chunk() -> None:
+    """Run a pass of chunks of one row that gets SIGTERM while the first is being written (runs in a child)."""
+    from django.conf import settings
+    from django.core.management import call_command
+
+    from notify import steps
+
+    settings.NOTIFY = {**settings.NOTIFY, "CHUNK_ROWS": 1}
+    steps._registered.clear()
+    steps.register(Remark)
+    steps.register(type("Second", (Remark,), {"kind": "second"}))
+
+    def send_signal(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "INTO notify_control" in sql:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(send_signal):
+        call_command("notify_pass", "--json")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sigterm_finishes_the_chunk_in_hand_closes_the_log_and_releases_the_lock():
+    comments = make_comments(3)
+
+    child = start_child("tests.notify.test_stopping:stop_in_the_first_chunk")
+    ended = child.end()
+
+    assert ended.returncode == 0, ended.stderr
+    assert mailed("remark") == [comments[0].pk], "the chunk in hand is finished, the next is not begun"
+    whole = RunLog.objects.get(step="pass")
+    assert whole.outcome == "warning"
+    assert "stopped on request before step second" in whole.error
+    step = RunLog.objects.get(step="remark")
+    assert step.error == "stopped on request after 1 candidates"
+    assert not step.is_full
+    assert not RunLog.objects.running().exists()
+
+    assert do_pass(kinds=["comment"]).outcome != "skipped", "the lock is free"

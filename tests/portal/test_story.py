@@ -1,5 +1,6 @@
 """The notify part of CONTRACT.md's story, on real rows, through the commands."""
 
+import json
 import os
 import re
 import signal
@@ -205,9 +206,16 @@ def page(process: subprocess.Popen[str], address: str) -> str:
 
 
 def test_the_demo_runs_twice_from_an_empty_file_and_serves_the_admin_until_ctrl_c(newcomer, tmp_path):
-    with run_demo(newcomer, "--serve", "0") as ended:
+    with run_demo(newcomer, "--serve", "0", "--database", "default", "--json") as ended:
         once = ended.communicate(timeout=180)[0]
     assert ended.returncode == 0, once
+    [told] = [json.loads(line) for line in once.splitlines() if line.startswith("{")]
+    assert told == {
+        "databases": {"default": f"sqlite3, {tmp_path / 'demo.sqlite3'}"},
+        "user": "demo",
+        "password": PASSWORD.search(once)[1],
+        "url": None,
+    }
 
     port = free_port()
     with run_demo(newcomer, "--port", str(port)) as process:

@@ -1,4 +1,4 @@
-"""Fixtures of the receipts' tests."""
+"""Fixtures of the receipts' tests: levels of isolation, and people who are signed in."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.backends.signals import connection_created
+from django.test import Client
 
 from tests.babelfish import is_stand_in
+from tests.receipts.kept import ALL, WORK, make_person
 
 SET_LEVEL = {"postgresql": "SET SESSION CHARACTERISTICS AS", "microsoft": "SET"}
 LEVELS = ("read committed", "repeatable read", "serializable")
@@ -35,3 +37,17 @@ def isolation(request: pytest.FixtureRequest, transactional_db: None) -> Iterato
     yield level
     connection_created.disconnect(set_level)
     connection.close()
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    """Sign in somebody who may do all of it for all tenants."""
+    client.force_login(make_person("root", *WORK, ALL, "receipts.view_storedplan"))
+    return client
+
+
+@pytest.fixture
+def ann(client: Client) -> Client:
+    """Sign in somebody who may do all of it for acme."""
+    client.force_login(make_person("ann", *WORK, tenants=["acme"]))
+    return client

@@ -7,10 +7,13 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from desk.models import Membership
+from portal.models import OrderLine
+from receipts.api import reconcile, record_reconciliation
 from receipts.canonical import Target, canonical_targets, digest
-from receipts.models import Audit, Change
+from receipts.models import Audit, Change, Reconciliation
 from tests.browser.story import make_user
-from tests.factories import NOW, make_many
+from tests.factories import NOW, make_line, make_many
+from tests.receipts.plain import cancel, target
 
 VIEW = ("receipts.view_change", "receipts.view_reconciliation")
 WORK = (*VIEW, "receipts.reconcile", "receipts.export")
@@ -43,3 +46,18 @@ def make_receipt(
     steps = {"revision_before": 4, "revision_after": 5, "qty": 10, "state_before": "pending"}
     make_many(Audit(change=change, target_id=one.id, state_after="cancelled", **steps) for one in targets)
     return change
+
+
+def keep(change_id: str, *, changed: int = 0, actor: str = "ann") -> Reconciliation:
+    """Keep a reconciliation of a receipt with so many rows changed; the others match."""
+    (result,) = reconcile(change_ids=[change_id])
+    return record_reconciliation(result, actor=actor)
+
+
+def drifted() -> tuple[OrderLine, OrderLine, OrderLine]:
+    """Commit CHG-1 of acme over three rows; one stays, one is changed, one goes."""
+    same, moved, gone = make_line(), make_line(), make_line()
+    cancel(*map(target, (same, moved, gone)), actor="olga", reason="sold out")
+    OrderLine.objects.filter(pk=moved.pk).update(qty=3, revision=6)
+    OrderLine.objects.filter(pk=gone.pk).delete()
+    return same, moved, gone

@@ -16,9 +16,9 @@ from receipts.models import Change, Reconciliation
 from receipts.pages import receipts as receipts_page
 from receipts.pages.exporting import BOM, csv_cell, csv_lines
 from tests.factories import NOW, make_line
-from tests.receipts.kept import ALL, WORK, make_person, make_receipt
+from tests.receipts.kept import ALL, WORK, drifted, keep, make_person, make_receipt
+from tests.receipts.pages import EVIL, KEPT, LIST
 from tests.receipts.plain import cancel, target
-from tests.receipts.test_pages import EVIL, KEPT, LIST, drifted, keep
 
 pytestmark = pytest.mark.django_db
 

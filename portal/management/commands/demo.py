@@ -1,9 +1,11 @@
 """Play the demo's story and serve the admin."""
 
+import json
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand
+from django.db import connections
 
 from ... import demo
 
@@ -20,21 +22,33 @@ class Command(BaseCommand):
         """Declare what ``make demo`` passes on."""
         parser.add_argument("--serve", type=int, choices=[0, 1], default=1, help="0 ends after the story")
         parser.add_argument("--port", type=int, default=8000, help="where the admin listens (8000)")
+        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="where the story plays")
+        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object before serving")
 
-    def handle(self, *, serve: int, port: int, **options: Any) -> None:
-        """Play, then serve."""
+    def handle(self, *, serve: int, port: int, database: str | None, is_json: bool, **options: Any) -> None:
+        """Play, then serve; with ``--json`` what is told on the way goes to stderr."""
+        say = self.whisper if is_json else self.say
         if serve:
             # Asked first: a demo that is still serving would lose its database file to this one.
             demo.check_port(port)
-        demo.set_up(self.say)
-        demo.play(self.say)
-        demo.make_groups(self.say)
-        self.say(f"\nThe admin's user is {demo.USER} with the password {demo.make_user()}")
+        demo.set_up(say)
+        demo.play(say, using=database)
+        demo.make_groups(say)
+        password, url = demo.make_user(), f"http://{demo.HOST}:{port}/"
+        say(f"\nThe admin's user is {demo.USER} with the password {password}")
+        if is_json:
+            told = {"databases": demo.names(), "user": demo.USER, "password": password, "url": url if serve else None}
+            self.say(json.dumps(told))
         if serve:
-            self.say(f"Serving the admin on http://{demo.HOST}:{port}/ until Ctrl-C")
-            demo.serve(port=port)
+            say(f"Serving the admin on {url} until Ctrl-C")
+            demo.serve(port=port, stdout=self.stderr if is_json else self.stdout)
 
     def say(self, text: str) -> None:
         """Print a line at once, also into a pipe."""
         self.stdout.write(text)
         self.stdout.flush()
+
+    def whisper(self, text: str) -> None:
+        """Print a line beside the output."""
+        self.stderr.write(text)
+        self.stderr.flush()
