@@ -82,6 +82,8 @@ def test_on_a_database_that_is_not_there_each_command_says_so_in_one_line_and_in
         ["plan_approve", "99", "--approver", "bob", "--digest", "x"],
         ["desk_member", "nosuch"],
         ["notify_release", "--channel", "nosuch"],
+        ["notify_release", "4711", "--confirm"],
+        ["notify_retry", "4711"],
         ["desk_token", "revoke", "nosuch", "--name", "x"],
     ],
     ids=" ".join,

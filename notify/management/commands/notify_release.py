@@ -11,8 +11,7 @@ from ...channels import known_channels, resume_channel
 from ...conf import conf
 from ...errors import NotifyError
 from ...interventions import confirm_mails, correct_mail, release_mails
-from ...models import MailQueue
-from ..command import NotifyCommand, number_from
+from ..command import NotifyCommand, mails_of, number_from
 
 
 class Command(NotifyCommand):
@@ -41,6 +40,7 @@ class Command(NotifyCommand):
             raise CommandError("name some mails, or --channel")
         if (to or subject) and len(ids) != 1:
             raise CommandError("--to and --subject correct one mail: name that one")
+        mails = mails_of(ids, using)
         if channel := options["channel"]:
             if channel not in (known := known_channels(conf(), using=using)):
                 raise CommandError(f"there is no channel {channel!r}, only {', '.join(sorted(known))}")
@@ -51,5 +51,5 @@ class Command(NotifyCommand):
         except NotifyError as error:
             raise CommandError(str(error)) from error
         verb, name = (confirm_mails, "confirmed") if options["is_confirmed"] else (release_mails, "released")
-        done[name] = verb(MailQueue.objects.filter(pk__in=ids), actor=actor, using=using) if ids else 0
+        done[name] = verb(mails, actor=actor, using=using) if ids else 0
         self.stdout.write(json.dumps(done) if is_json else ", ".join(f"{n} {what}" for what, n in done.items()))

@@ -9,7 +9,7 @@ from ...models import Outcome
 from ...reports import as_json, delivery_json
 from ...stopping import stopping_on_sigterm
 from ...working import RoundReport, work
-from ..command import NotifyCommand, number_from, seconds
+from ..command import NotifyCommand, number_from, own_stdout, seconds
 
 
 class Command(NotifyCommand):
@@ -35,7 +35,7 @@ class Command(NotifyCommand):
             self.stdout.write(json.dumps(round_json(report)) if is_json else round_text(report))
             self.stdout.flush()
 
-        with stopping_on_sigterm() as is_stopping:
+        with own_stdout(is_json), stopping_on_sigterm() as is_stopping:
             work(every_s=every, using=database, rounds_max=rounds, is_stopping=is_stopping, tell=tell)
         # Who runs it for good has its errors in the log, and stops it when all is well, too.
         if rounds is not None and failed:
