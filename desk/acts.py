@@ -73,15 +73,19 @@ class Doing:
 
 
 @contextmanager
-def recorded(*, actor: str, name: str, subject: str, scope: str, asked: int, tenant: str = "") -> Iterator[Doing]:
+def recorded(
+    *, actor: str, name: str, subject: str, scope: str, asked: int, tenant: str = "", using: str | None = None
+) -> Iterator[Doing]:
     """
     Record an action: open before the work, closed after it with what was done, also when it failed.
 
-    ``tenant`` is whose rows it is about, empty when they are of none or of several.
+    ``tenant`` is whose rows it is about, empty when they are of none or of several; ``using`` where it is kept, by
+    default where the router keeps actions.
 
     Transaction: none of its own; each of the two writes is committed at once when the caller is in none.
     """
-    action = Action.objects.create(
+    actions = Action.objects.using(using)
+    action = actions.create(
         actor=actor[:NAME_CHARS_MAX],
         name=name,
         subject=subject,
@@ -94,7 +98,7 @@ def recorded(*, actor: str, name: str, subject: str, scope: str, asked: int, ten
         yield doing
         outcome = ActionOutcome.DONE
     finally:
-        Action.objects.filter(pk=action.pk).update(outcome=outcome, done=doing.done, note=doing.note[:NOTE_CHARS_MAX])
+        actions.filter(pk=action.pk).update(outcome=outcome, done=doing.done, note=doing.note[:NOTE_CHARS_MAX])
 
 
 def perform(

@@ -43,7 +43,7 @@ def join(user: AbstractUser, tenants: Sequence[str], *, actor: str, using: str |
         return [
             name
             for name in names
-            if rows.get_or_create(user_id=user.pk, tenant=name)[1] and noted("join", user, name, actor)
+            if rows.get_or_create(user_id=user.pk, tenant=name)[1] and noted("join", user, name, actor, using)
         ]
 
 
@@ -55,13 +55,14 @@ def leave(user: AbstractUser, tenants: Sequence[str], *, actor: str, using: str 
         return [
             name
             for name in names
-            if rows.filter(user_id=user.pk, tenant=name).delete()[0] and noted("leave", user, name, actor)
+            if rows.filter(user_id=user.pk, tenant=name).delete()[0] and noted("leave", user, name, actor, using)
         ]
 
 
-def noted(name: str, user: AbstractUser, tenant: str, actor: str) -> bool:
-    """Record that somebody joined or left a tenant."""
-    with recorded(actor=actor, name=name, subject=SUBJECT, scope=user.get_username(), asked=1, tenant=tenant) as doing:
+def noted(name: str, user: AbstractUser, tenant: str, actor: str, using: str | None) -> bool:
+    """Record that somebody joined or left a tenant, beside the membership."""
+    given = {"actor": actor, "name": name, "subject": SUBJECT, "scope": user.get_username(), "tenant": tenant}
+    with recorded(**given, asked=1, using=using) as doing:
         doing.done = 1
     return True
 

@@ -131,9 +131,9 @@ class MemberUserAdmin(Guarded, UserAdmin):  # type: ignore[type-arg]
             return
         actor, user = request.user.get_username(), form.instance
         for row in formset.deleted_objects:
-            noted("leave", user, row.tenant, actor)
+            noted("leave", user, row.tenant, actor, row._state.db)
         for row in formset.new_objects:
-            noted("join", user, row.tenant, actor)
+            noted("join", user, row.tenant, actor, row._state.db)
 
 
 class GuardedGroupAdmin(Guarded, GroupAdmin):  # type: ignore[misc]

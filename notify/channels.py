@@ -10,6 +10,7 @@ from .conf import Conf
 from .models import ERROR_CHARS_MAX, Channel
 from .schedule import pause_until
 from .texts import stored
+from .transports.finding import find_transport
 
 __all__ = ["Pause", "get_pause", "pause_channel", "record_success", "resume_channel"]
 
@@ -68,6 +69,12 @@ def resume_channel(name: str, *, using: str | None = None) -> bool:
     with transaction.atomic(using=using, durable=True):
         rows = Channel.objects.using(using).filter(name=name, paused_until__isnull=False)
         return rows.update(paused_until=None) == 1
+
+
+def known_channels(conf: Conf, *, using: str | None = None) -> set[str]:
+    """Return the names of the channels that have paused once, and of the one that the settings name."""
+    rows = Channel.objects.using(using or router.db_for_read(Channel))
+    return {*rows.values_list("name", flat=True), find_transport(conf).name}
 
 
 def record_success(name: str, *, using: str | None = None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.core.checks import ERROR, CheckMessage, Error, Tags, Warning, register
+from django.core.checks import ERROR, CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError, connections, router
 from django.db.models import Field, Model, Q, QuerySet, UniqueConstraint
@@ -224,6 +224,20 @@ def check_lock(alias: str) -> Iterator[CheckMessage]:
     if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         hint = "Remove it for this alias, or keep in mind that all candidates of a step are held in memory."
         yield Warning("DISABLE_SERVER_SIDE_CURSORS is set", hint=hint, obj=alias, id="notify.W002")
+
+
+#: How grave a finding is, by the letter of its id.
+LEVELS: dict[str, Callable[..., CheckMessage]] = {"E": Error, "W": Warning, "I": Info}
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+@on_database
+def check_weaknesses(alias: str) -> Iterator[CheckMessage]:
+    """E023, W007, I001: settings of a database that a pass suffers from."""
+    connection = connections[alias]
+    for found in room_for(connection).weaknesses(connection):
+        letter = found.id.partition(".")[2][0]
+        yield LEVELS[letter](found.about, hint=found.what_to_do, obj=alias, id=found.id)
 
 
 @register(Tags.database, DOCTOR, deploy=True)

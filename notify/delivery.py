@@ -106,8 +106,8 @@ def deliver_due(
     """
     Send what is due, at most ``limit`` mails; return what came of it.
 
-    ``only`` is (worker, ids) of mails that a sink has claimed already for this call. A mail that fails is marked and
-    the others go on; trouble of the channel pauses it for everybody and costs no mail an attempt.
+    ``only`` is a portion that a sink has claimed for this call, as (name, ids). A mail that fails is marked and the
+    others go on; trouble of the channel pauses it for everybody and costs no mail an attempt.
 
     Transaction: its own, durable, many short ones; refused inside another.
     Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError when what happened cannot be written: the
@@ -120,7 +120,7 @@ def deliver_due(
     settings = conf()
     run = Round(
         using=using,
-        worker=only[0] if only else worker or make_worker(),
+        worker=worker or make_worker(),
         conf=settings,
         transport=transport or find_transport(settings),
         random=random or SystemRandom(),
@@ -128,7 +128,7 @@ def deliver_due(
     )
     run.report.uncertain += rescue(using=using, now=run.read_clock(), conf=settings)
     try:
-        deliver_all(run, limit, only)
+        deliver_all(run, limit, None if only is None else take_over(run, *only))
     except (KeyboardInterrupt, SystemExit):
         # Perhaps in the middle of a statement: that session takes no other, and its error would hide why we stop.
         connection.close()
@@ -142,7 +142,7 @@ def deliver_due(
     return run.report
 
 
-def deliver_all(run: Round, limit: int | None, only: tuple[str, Sequence[int]] | None) -> None:
+def deliver_all(run: Round, limit: int | None, portion: Sequence[int] | None) -> None:
     """Claim and deliver until nothing is due, the limit is reached, the channel pauses or we are asked to stop."""
     left = limit
     while not run.is_stopping() and (left is None or left > 0):
@@ -153,8 +153,8 @@ def deliver_all(run: Round, limit: int | None, only: tuple[str, Sequence[int]] |
             run.report.paused_until, run.report.pause_reason = pause.until, pause.reason
             return
         size = run.conf.CLAIM_BATCH if left is None else min(left, run.conf.CLAIM_BATCH)
-        ids = list(only[1]) if only else claim_due(run, size)
-        if not ids or not deliver_batch(run, ids) or only:
+        ids = claim_due(run, size) if portion is None else portion
+        if not ids or not deliver_batch(run, ids) or portion is not None:
             return
         if left is not None:
             left -= len(ids)
@@ -167,6 +167,21 @@ def claim_due(run: Round, limit: int) -> list[int]:
     return room_for(connection).claim_mails(
         connection, worker=run.worker, now=now, lease_until=lease_until, limit=limit
     )
+
+
+def take_over(run: Round, name: str, ids: Sequence[int]) -> list[int]:
+    """
+    Make a portion's claim this run's own; return the ids of what is left of it.
+
+    An engine may run a portion twice, even at once: the second run finds nothing under the portion's name, and what the
+    first one has on the wire is not begun again. Transaction: its own.
+    """
+    now = run.now()
+    with transaction.atomic(using=run.using, durable=True):
+        mails = MailQueue.objects.using(run.using)
+        left = mails.filter(pk__in=ids, worker=name, state=MailState.QUEUED, lease_until__gt=now)
+        left.update(worker=run.worker, lease_until=now + run.conf.LEASE)
+        return list(mails.filter(pk__in=ids, worker=run.worker).order_by("due_at", "pk").values_list("pk", flat=True))
 
 
 def deliver_batch(run: Round, ids: Sequence[int]) -> bool:
@@ -182,13 +197,15 @@ def deliver_batch(run: Round, ids: Sequence[int]) -> bool:
     run.suppressed = suppressed_among(found, run)
     final = final_outcomes(found, conf=run.conf, using=run.using)
 
-    def make(mail: MailQueue) -> Draft:
-        return make_draft(mail, final.get(mail.pk, {}), run.ground, run.transport)
+    def make(mail: MailQueue, is_ahead: bool) -> Draft:
+        return make_draft(mail, final.get(mail.pk, {}), run.ground, run.transport, is_ahead=is_ahead)
 
     with Drafts(found, make=make, conf=run.conf) as drafts:
         run.look_ahead = drafts.look_ahead
         for mail in found:
             if run.is_stopping():
+                # Now, and not when the draft is made that nobody waits for any more: whoever asks soon loses patience.
+                commit(run)
                 return True
             if mail.pk in run.taken:
                 continue

@@ -5,6 +5,7 @@ Much of a mail's time goes by waiting for the commit. A thread uses it to render
 neither the queue nor the wire.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,8 @@ from .outcomes import Settlement
 from .schedule import digest_window
 from .steps import step_of
 from .transports.base import Transport
+
+logger = logging.getLogger(__name__)
 
 #: Seconds that a draft may wait for its turn; after them its date would be old, and quiet hours may have begun.
 FRESH_S = 1.0
@@ -48,7 +51,9 @@ class Draft:
                 yield flight, self.transport.pack(flight.letter)
 
 
-def make_draft(mail: MailQueue, final: dict[str, str], ground: Ground, transport: Transport) -> Draft:
+def make_draft(
+    mail: MailQueue, final: dict[str, str], ground: Ground, transport: Transport, *, is_ahead: bool = False
+) -> Draft:
     """Plan a mail and pack its first flight; an error is kept for whoever asks for the flights."""
     settlement = Settlement(mail, final=final, channel=transport.name)
     draft = Draft(settlement=settlement, transport=transport, rest=plan_flights(mail, settlement, ground))
@@ -57,6 +62,12 @@ def make_draft(mail: MailQueue, final: dict[str, str], ground: Ground, transport
             draft.first = flight, transport.pack(flight.letter)
     except Exception as error:  # whatever a template or a value raises
         draft.error = error
+    except BaseException as error:
+        # Ctrl-C and an engine's time limit come to the thread that delivers; in ours it was the template.
+        if not is_ahead:
+            raise
+        draft.error = RuntimeError(f"{type(error).__name__}: {error}")
+        draft.error.__cause__ = error
     return draft
 
 
@@ -77,12 +88,13 @@ class Ahead(NamedTuple):
 class Drafts:
     """The drafts of claimed mails, taken in their order; ``look_ahead`` has the next one made by a thread."""
 
-    def __init__(self, mails: Sequence[MailQueue], *, make: Callable[[MailQueue], Draft], conf: Conf) -> None:
+    def __init__(self, mails: Sequence[MailQueue], *, make: Callable[[MailQueue, bool], Draft], conf: Conf) -> None:
         self.mails, self.make, self.conf = mails, make, conf
         self.place = {mail.pk: place for place, mail in enumerate(mails)}
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="notify-drafts")
         self.next: MailQueue | None = None
         self.ahead: Ahead | None = None
+        self.is_used = False
 
     def __enter__(self) -> Self:
         return self
@@ -90,10 +102,11 @@ class Drafts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if len(self.mails) > 1:
+        if self.is_used:
             # A template may have read something of the site's, and each thread has connections of its own.
             self.thread.submit(connections.close_all)
-        self.thread.shutdown()
+        # Whoever leaves by an error has something to write down, and does not wait for a draft that nobody wants.
+        self.thread.shutdown(wait=kind is None)
 
     def take(self, mail: MailQueue) -> Draft:
         """Return a mail's draft."""
@@ -102,12 +115,17 @@ class Drafts:
         ahead, self.ahead = self.ahead, None
         if ahead is not None and ahead.mail_id == mail.pk and ahead.is_fresh:
             return ahead.draft.result()
-        return self.make(mail)
+        return copy_context().run(self.make, mail, False)
 
     def look_ahead(self) -> None:
         """Begin with the draft after the one taken last, once."""
         mail, self.next = self.next, None
         # Who travels together is asked of the queue, and only when it is the mail's turn.
         if mail is not None and digest_window(step_of(mail.control.kind), self.conf) is None:
-            draft = self.thread.submit(copy_context().run, self.make, mail)
+            try:
+                draft = self.thread.submit(copy_context().run, self.make, mail, True)
+            except RuntimeError as error:  # the machine has no more threads: that is not this mail's fault
+                logger.warning("no mail is made ahead: %s", error)
+                return
+            self.is_used = True
             self.ahead = Ahead(mail.pk, time.monotonic(), draft)

@@ -43,7 +43,7 @@ CHILD_S = 60.0
 NURSERY = "nursery"
 WRITING = re.compile(
     # On SQL Server, a batch says what it sets and declares first.
-    r"\s*(?:(?:WITH|SET|DECLARE|BEGIN TRY)\b.*\b)?(?:INSERT|UPDATE|DELETE|MERGE)\b",
+    r"\s*(?:(?:WITH|SET|DECLARE|BEGIN TRY)\b.*?\b)?(?P<verb>INSERT|UPDATE|DELETE|MERGE)\b",
     re.I | re.S,
 )
 
@@ -236,9 +236,9 @@ class Trap:
         commit = connection._commit
 
         def wrapper(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-            if not WRITING.match(sql):
+            if (writing := WRITING.match(sql)) is None:
                 return execute(sql, params, many, context)
-            return self.around(sql, lambda: execute(sql, params, many, context))
+            return self.around(sql[writing.start("verb") :], lambda: execute(sql, params, many, context))
 
         connection.execute_wrappers.append(wrapper)
         connection._commit = lambda: self.around("COMMIT", commit)

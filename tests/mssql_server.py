@@ -6,12 +6,14 @@ Wait for the server of ``KWIT_TEST_MSSQL_URL``, make its database, and set what 
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
 import time
 from typing import Any
 
 import environ
+from django.db import DatabaseError
 
 from config.sqlserver import sql_server
 
@@ -32,6 +34,28 @@ def connected(url: str, *, database: str = "master") -> Any:
     }
     text = ";".join(f"{word}={value}" for word, value in words.items())
     return mssql_python.connect(f"{text};{fields['OPTIONS'].get('extra_params', '')}", autocommit=True)
+
+
+def create_in_turn() -> None:
+    """
+    Let several processes create their test databases at once.
+
+    Each CREATE DATABASE wants the database ``model`` for itself, and fails with error 1807 when another one has it.
+    """
+    creation = importlib.import_module("mssql.creation").DatabaseCreation
+    create = creation._execute_create_test_db
+
+    def repeated(*args: Any, **kwargs: Any) -> Any:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                return create(*args, **kwargs)
+            except DatabaseError as error:
+                if "exclusive lock on database 'model'" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(1)
+
+    creation._execute_create_test_db = repeated
 
 
 def wait(url: str) -> Any:
@@ -55,7 +79,8 @@ def main() -> int:
     name = environ.Env.db_url_config(url)["NAME"]
     with contextlib.closing(wait(url)) as connection:
         cursor = connection.cursor()
-        cursor.execute(f"ALTER DATABASE model SET READ_COMMITTED_SNAPSHOT {options.read_committed_snapshot}")
+        how = f"{options.read_committed_snapshot} WITH ROLLBACK IMMEDIATE"
+        cursor.execute(f"ALTER DATABASE model SET READ_COMMITTED_SNAPSHOT {how}")
         cursor.execute(f"IF DB_ID(N'{name}') IS NULL CREATE DATABASE [{name}]")
         cursor.execute("SELECT @@VERSION")
         print(cursor.fetchone()[0])

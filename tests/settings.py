@@ -19,5 +19,7 @@ for _database in DATABASES.values():  # noqa: F405
 
 if any(_database["ENGINE"] == "mssql" for _database in DATABASES.values()):  # noqa: F405
     from tests.babelfish import watch_for_it
+    from tests.mssql_server import create_in_turn
 
     watch_for_it()
+    create_in_turn()

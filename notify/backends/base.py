@@ -101,6 +101,14 @@ class Change(NamedTuple):
     values: Mapping[str, Any]
 
 
+class Weakness(NamedTuple):
+    """A setting of the database that a pass would suffer from; the letter of its id says how much."""
+
+    id: str
+    about: str
+    what_to_do: str
+
+
 class Room(Protocol):
     """One database's way of doing it."""
 
@@ -109,6 +117,9 @@ class Room(Protocol):
 
     def check_session(self, connection: BaseDatabaseWrapper) -> None:
         """Make sure that a session lock can hold on this connection. Raises: LockUnusable, naming what is between."""
+
+    def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
+        """Return what of the database's settings a site should know of."""
 
     def try_lock(self, connection: BaseDatabaseWrapper) -> LockAnswer:
         """Take the pass lock at once or not at all; refused as well when this very session has it."""

@@ -17,7 +17,18 @@ from psycopg.pq.abc import PGconn
 
 from ..errors import LockUnusable
 from . import generic
-from .base import BUSY, GRANTED, ROW_LOCK_WAIT_MS, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow
+from .base import (
+    BUSY,
+    GRANTED,
+    ROW_LOCK_WAIT_MS,
+    AttemptRow,
+    Change,
+    ControlRow,
+    LockAnswer,
+    MailRow,
+    TaskRow,
+    Weakness,
+)
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
 #: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.
@@ -114,6 +125,11 @@ def kept_pid(raw: PGconn) -> int | None:
             return pid
         if result.ntuples and (value := result.get_value(0, 0)) is not None:
             pid = int(value)
+
+
+def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
+    """Nothing: receipts look whether the server waits for its disk."""
+    return []
 
 
 def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:

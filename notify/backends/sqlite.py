@@ -21,7 +21,7 @@ from django.db.models import QuerySet
 
 from ..errors import LockUnusable
 from . import generic
-from .base import BUSY, GRANTED, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow
+from .base import BUSY, GRANTED, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow, Weakness
 
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
@@ -57,6 +57,11 @@ def lock_path(connection: BaseDatabaseWrapper) -> Path | None:
 def memory_name(connection: BaseDatabaseWrapper) -> str:
     """Return what is the same for every thread's connection to a database in memory."""
     return str(connection.settings_dict["NAME"])
+
+
+def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
+    """Nothing: receipts look whether the file waits for the disk."""
+    return []
 
 
 def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:

@@ -1,15 +1,18 @@
 """What the commands of notify share: how they name a database, read numbers, and say what went wrong."""
 
+import contextlib
 import json
 import math
+import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections, router
+from django.db.models import QuerySet
 
-from ..models import Control
+from ..models import Control, MailQueue
 
 #: The greatest key of a row.
 BIGGEST = 2**63 - 1
@@ -58,6 +61,21 @@ class NotifyCommand(BaseCommand):
     def add_database(self, parser: ArgumentParser, text: str) -> None:
         """Declare ``--database``."""
         parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help=text)
+
+
+def mails_of(ids: Collection[int], using: str | None) -> QuerySet[MailQueue, MailQueue]:
+    """Return the mails of these ids. Raises: CommandError, when one is not there."""
+    mails = MailQueue.objects.filter(pk__in=ids)
+    if missing := sorted(set(ids) - set(mails.using(using).values_list("pk", flat=True))):
+        raise CommandError(f"there is no mail {', '.join(map(str, missing))}; nothing was changed")
+    return mails
+
+
+@contextlib.contextmanager
+def own_stdout(is_json: bool) -> Iterator[None]:
+    """Keep stdout for the one JSON object: what a mail backend prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext():
+        yield
 
 
 def number_from(least: int) -> Callable[[str], int]:

@@ -73,6 +73,9 @@ class BackendTransport:
             if not isinstance(getattr(error, "status_code", None), int):
                 raise
             return http_answered(letter, error)
+        if count is None:
+            silent = Reply(text="the mail backend does not say whether it sent anything")
+            return results(letter.recipients, AttemptOutcome.UNCERTAIN, silent)
         if not count:
             said_no = Reply(text="the mail backend reports that nothing was sent")
             return results(letter.recipients, AttemptOutcome.DEFERRED, said_no)

@@ -28,6 +28,7 @@ TIMEOUT_S = 60.0
 START_MAIL = 354
 #: Stands for the answer to a command that was not sent.
 UNSAID = Reply()
+LATE = Reply(text="not sent: too much of the lease had gone by before it was begun")
 #: A line of one dot ends the message, so a dot that begins a line is doubled (RFC 5321 section 4.5.2).
 LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)
 
@@ -74,6 +75,8 @@ class SmtpTransport:
         self.mails = 0
         #: Commands that were said and not answered yet, the last of them DATA.
         self.said: list[tuple[str, str]] = []
+        #: Whether the server waits for a body, or for the rest of one.
+        self.is_in_body = False
 
     def open(self) -> None:
         """Make sure of a connection. Raises: ChannelDown."""
@@ -95,7 +98,7 @@ class SmtpTransport:
         # Small commands and a body that ends in a small packet: without this each waits for the other side's ACK.
         with contextlib.suppress(OSError, AttributeError):
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # type: ignore[union-attr]
-        self.connection, self.mails, self.said = connection, 0, []
+        self.connection, self.mails, self.said, self.is_in_body = connection, 0, [], False
 
     def connect(self) -> smtplib.SMTP:
         """Return a new connection."""
@@ -163,8 +166,7 @@ class SmtpTransport:
         self.open()
         if time.monotonic() > give_up_at:
             self.close()
-            late = Reply(text="not sent: too much of the lease had gone by before it was begun")
-            return results(letter.recipients, AttemptOutcome.DEFERRED, late)
+            return results(letter.recipients, AttemptOutcome.DEFERRED, LATE)
         commands = self.commands(letter, message)
         if self.said and self.said != commands:
             self.close()
@@ -189,6 +191,10 @@ class SmtpTransport:
         if not accepted:
             self.give_up(data)
             return found
+        if time.monotonic() > give_up_at:
+            # So many answers, each in time, may take longer than a lease; another worker may have the mail by now.
+            self.close()
+            return found + results(accepted, AttemptOutcome.DEFERRED, LATE)
         return found + self.hand_over(tuple(accepted), data, message)
 
     def commands(self, letter: Letter, message: bytes) -> list[tuple[str, str]]:
@@ -262,6 +268,7 @@ class SmtpTransport:
             return results(accepted, AttemptOutcome.DEFERRED if outcome == AttemptOutcome.SENT else outcome, data)
         try:
             self.wire.send(LEADING_DOT.sub(b"..", message) + b".\r\n")
+            self.is_in_body = False
         except (OSError, smtplib.SMTPException) as error:
             # The body ends in the dot. What could not be written whole was not sent.
             raise Dropped("the body", told(error)) from error
@@ -305,6 +312,7 @@ class SmtpTransport:
             raise Dropped(stage, told(error)) from error
         if reply.code == -1:
             raise Dropped(stage, f"not an SMTP answer: {reply.text!r}")
+        self.is_in_body = stage == "DATA" and reply.code == START_MAIL
         return reply
 
     def answer(self) -> Reply:
@@ -323,12 +331,12 @@ class SmtpTransport:
     def close(self) -> None:
         """Say goodbye and hang up."""
         connection, self.connection, self.mails = self.connection, None, 0
-        said, self.said = self.said, []
+        is_free, self.said, self.is_in_body = not (self.said or self.is_in_body), [], False
         if connection is not None:
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 # Goodbye is a courtesy: a server that stalls does not get another whole timeout for it, and one that
                 # waits for a body would take it for the body.
-                if connection.sock is not None and not said:
+                if connection.sock is not None and is_free:
                     connection.sock.settimeout(1)
                     connection.quit()
             connection.close()

@@ -30,6 +30,15 @@ LOST_MARKS = (
     "kill",
 )
 
+#: The compatibility level of SQL Server 2016; a database keeps the one of the server that it was made on.
+LEVEL_MIN = 130
+#: The languages whose messages are English.
+ENGLISH = ("us_english", "British")
+STANDING = """
+SELECT d.delayed_durability_desc, d.page_verify_option_desc, d.compatibility_level, @@LANGUAGE
+FROM sys.databases AS d WHERE d.database_id = DB_ID()
+"""
+
 #: The table that keeps TRUNCATE away: nothing may be truncated that a foreign key refers to, be it of an empty table.
 PIN = "receipts_audit_pin"
 
@@ -205,10 +214,7 @@ def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
 
 def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
     found = []
-    ((durability, verification),) = fetch(
-        connection,
-        "SELECT delayed_durability_desc, page_verify_option_desc FROM sys.databases WHERE database_id = DB_ID()",
-    )
+    ((durability, verification, level, language),) = fetch(connection, STANDING)
     if durability == "FORCED":
         found.append(
             Weakness(
@@ -225,6 +231,24 @@ def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
                 False,
                 "PAGE_VERIFY is NONE: a page that the disk has spoiled is read as if it were whole",
                 "ALTER DATABASE CURRENT SET PAGE_VERIFY CHECKSUM",
+            )
+        )
+    if level < LEVEL_MIN:
+        found.append(
+            Weakness(
+                "receipts.E029",
+                True,
+                f"the compatibility level is {level}: OPENJSON, in which targets travel, needs {LEVEL_MIN}",
+                "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 140",
+            )
+        )
+    if language not in ENGLISH:
+        found.append(
+            Weakness(
+                "receipts.W030",
+                False,
+                f"this login speaks {language}: what may be repeated is recognised in English",
+                "ALTER LOGIN … WITH DEFAULT_LANGUAGE = us_english",
             )
         )
     return found

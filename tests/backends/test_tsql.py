@@ -90,6 +90,7 @@ def recorded(call: Callable[[Any], Any], rows: list[tuple[Any, ...]] | None = No
 def notify_texts() -> Iterator[tuple[str, str]]:
     room, mail = notify_room, MailRow(1, "comment", "s", "[]", "en", "{}", "queued", "")
     yield "now", recorded(room.now, [(MOMENT,)])
+    yield "weaknesses", recorded(room.weaknesses, [(150, True, "us_english")])
     yield "try_lock", recorded(room.try_lock, [(0, 51)])
     yield "holder", recorded(room.holder)
     yield "is_locked", recorded(lambda c: room.is_locked(c, 51), [("Exclusive", 51)])
@@ -122,7 +123,7 @@ def receipts_texts() -> Iterator[tuple[str, str]]:
     yield "guard", "\n-- and then\n".join(room.guard(None))
     yield "unguard", "\n-- and then\n".join(room.unguard(None))
     yield "missing_guards", recorded(room.missing_guards)
-    yield "weaknesses", recorded(room.weaknesses, [("DISABLED", "CHECKSUM")])
+    yield "weaknesses", recorded(room.weaknesses, [("DISABLED", "CHECKSUM", 150, "us_english")])
 
 
 TEXTS = {"notify": dict(notify_texts()), "receipts": dict(receipts_texts())}
@@ -136,6 +137,24 @@ def test_every_text_is_the_golden_one(app):
         golden.write_text(told)
 
     assert told == golden.read_text()
+
+
+@pytest.mark.parametrize(
+    ("room", "standing", "found"),
+    [
+        (notify_room, (130, True, "British"), []),
+        (notify_room, (120, True, "us_english"), ["notify.E023"]),
+        (notify_room, (150, True, "Deutsch"), ["notify.W007"]),
+        (notify_room, (150, False, "us_english"), ["notify.I001"]),
+        (receipts_room, ("DISABLED", "CHECKSUM", 130, "us_english"), []),
+        (receipts_room, ("FORCED", "CHECKSUM", 150, "us_english"), ["receipts.E027"]),
+        (receipts_room, ("DISABLED", "NONE", 150, "us_english"), ["receipts.W028"]),
+        (receipts_room, ("DISABLED", "CHECKSUM", 120, "us_english"), ["receipts.E029"]),
+        (receipts_room, ("DISABLED", "CHECKSUM", 150, "polski"), ["receipts.W030"]),
+    ],
+)
+def test_the_doctor_is_told_of_each_weakness_of_the_database(room, standing, found):
+    assert [weakness.id for weakness in room.weaknesses(Recorder([standing]))] == found
 
 
 def statements(text: str) -> Iterator[str]:

@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from desk import health
 from notify.models import RunLog
-from tests.babelfish import stand_in_cannot
 from tests.factories import NOW
 from tests.mails import log
 
@@ -85,7 +84,6 @@ def test_a_database_that_hangs_costs_a_worker_its_bound_and_one_thread(monkeypat
     assert sorted(asked) == sorted(connections)
 
 
-@stand_in_cannot("it takes longer to list its tables than a probe waits")
 def test_a_database_that_was_never_migrated_is_unready(monkeypatch):
     monkeypatch.setattr(MigrationRecorder.Migration._meta, "db_table", "kwit_nowhere")
 
@@ -145,13 +143,13 @@ def test_many_different_questions_keep_a_bounded_number_of_answers(monkeypatch):
 
 def test_a_probe_is_impatient_with_a_server_that_takes_the_connection_and_says_nothing(settings):
     """The driver's own limit ends the thread; no web worker and no thread is lost for long."""
-    if connections["default"].vendor != "postgresql":
+    if connections["default"].vendor == "sqlite":
         pytest.skip("a server is needed")
     from desk.backends import impatient
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         connection = impatient(connections["default"], 2)
-        connection.settings_dict |= {"HOST": "127.0.0.1", "PORT": server.getsockname()[1]}
+        connection.settings_dict |= {"HOST": "127.0.0.1", "PORT": str(server.getsockname()[1])}
         begun = time.monotonic()
         with pytest.raises(OperationalError):
             connection.ensure_connection()

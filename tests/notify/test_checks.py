@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.core.checks import run_checks
+from django.core.checks import ERROR, INFO, WARNING, run_checks
 from django.db import connection, models
 from django.db.migrations.state import ModelState, StateApps
 from django.db.models import F, Max, Value
 
 from notify import steps
+from notify.backends import room_for
+from notify.backends.base import Weakness
 from notify.checks import check_steps
 from notify.models import Control, RunLog
 from notify.passes import run_pass
@@ -221,7 +223,20 @@ def test_a_faulty_setting_is_an_error_that_names_it(settings: Any, given: dict[s
 def test_the_doctor_finds_nothing_on_a_sound_database() -> None:
     messages = run_checks(tags=["kwit"], include_deployment_checks=True, databases=["default"])
 
-    assert [message for message in messages if message.id.startswith("notify.")] == []
+    assert [message for message in messages if message.id.startswith("notify.") and message.level > INFO] == []
+
+
+@pytest.mark.django_db
+def test_each_weakness_that_the_room_finds_is_a_finding_as_grave_as_its_id_says(monkeypatch: Any) -> None:
+    """The rooms' own are tested with their texts; here it is whether they arrive."""
+    weak = [Weakness(id, "about", "to do") for id in ("notify.E023", "notify.W007", "notify.I001")]
+    monkeypatch.setattr(room_for(connection), "weaknesses", lambda connection: weak)
+
+    messages = run_checks(tags=["kwit"], include_deployment_checks=True, databases=["default"])
+
+    mine = {message.id: (message.level, message.msg, message.hint) for message in messages}
+    levels = {"notify.E023": ERROR, "notify.W007": WARNING, "notify.I001": INFO}
+    assert {id: mine[id] for id in levels} == {id: (level, "about", "to do") for id, level in levels.items()}
 
 
 @pytest.mark.django_db(transaction=True)

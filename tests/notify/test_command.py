@@ -159,5 +159,5 @@ def test_a_database_that_takes_no_log_is_told_in_one_line(monkeypatch):
 
     monkeypatch.setattr(notify_pass, "run_pass", refuse)
 
-    with pytest.raises(CommandError, match=r"no such table: notify_run_log \(see manage\.py doctor\)"):
+    with pytest.raises(CommandError, match=r"no such table: notify_run_log \(see manage\.py check .*default\)"):
         run_command("--json")

@@ -1,13 +1,18 @@
 """The next mail is made while the last one is written down, and announced before its own turn is committed."""
 
+import contextlib
+import dataclasses
 import threading
+import time
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
+from django.utils import timezone
 
 from notify import drafts
 from notify.delivery import deliver_due
+from notify.errors import ChannelDown
 from notify.models import Channel, MailQueue
 from notify.transports.memory import MemoryTransport
 from notify.transports.smtp import SmtpTransport
@@ -90,6 +95,78 @@ def test_a_mail_that_cannot_be_made_ahead_is_blocked_alone():
     mails[1].refresh_from_db()
     assert "TemplateDoesNotExist: notify/mail/no-such-template" in mails[1].problem
     assert "render_body" in mails[1].tries.get().text
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), BaseException("a panic in Rust"), MemoryError()])
+def test_a_template_that_would_end_the_process_ends_its_mail(error):
+    mails = [make_mail(subject=f"mail {number}") for number in range(3)]
+
+    def on_pack(letter):
+        if letter.subject == "mail 1":
+            raise error
+
+    deliver_due(transport=Watched(on_pack))
+
+    assert [state(mail) for mail in mails] == ["sent", "blocked", "sent"]
+    mails[1].refresh_from_db()
+    assert type(error).__name__ in mails[1].problem
+    assert "on_pack" in mails[1].tries.get().text
+
+
+def test_a_machine_without_threads_delivers_all_the_same(monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for number in range(3):
+        make_mail(subject=f"mail {number}")
+    transport = Watched()
+
+    assert deliver_due(transport=transport).sent == 3
+    assert transport.packed == [(f"mail {number}", True) for number in range(3)]
+    assert "can't start new thread" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["told to stop", "Ctrl-C"])
+def test_what_was_sent_is_written_down_before_anybody_waits_for_a_draft(end):
+    first, second = make_mail(), make_mail(subject="mail 1")
+    is_drafting, is_written = threading.Event(), []
+
+    def on_pack(letter):
+        if letter.subject == "mail 1":
+            is_drafting.set()
+            is_written.append(until(lambda: state(first) == "sent"))
+            connections.close_all()
+
+    def asked():
+        if not transport.letters:
+            return False
+        assert is_drafting.wait(20)
+        if end == "Ctrl-C":
+            raise KeyboardInterrupt
+        return True
+
+    transport = Watched(on_pack)
+    with pytest.raises(KeyboardInterrupt) if end == "Ctrl-C" else contextlib.nullcontext():
+        deliver_due(transport=transport, is_stopping=asked)
+
+    until(lambda: is_written)
+    assert [state(first), state(second)] == ["sent", "queued"]
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("notify-drafts")])
+
+
+def test_what_a_template_sets_for_its_thread_stays_with_its_mail():
+    zones = []
+
+    def on_pack(letter):
+        zones.append(timezone.get_current_timezone_name())
+        timezone.activate("Asia/Tokyo")
+
+    for _ in range(3):
+        make_mail()
+    deliver_due(transport=Watched(on_pack))
+
+    assert zones == [timezone.get_current_timezone_name()] * 3
 
 
 def test_a_worker_that_is_told_to_stop_leaves_the_next_mail_as_it_was():
@@ -185,6 +262,34 @@ def test_a_letter_whose_announcement_was_lost_goes_over_a_new_connection(server)
     assert send(transport, *ben) == ["sent"]
     assert server.recipients() == ["ann@example.org", "ben@example.org"]
     transport.close()
+
+
+def test_a_letter_whose_envelope_took_too_long_is_not_sent(server):
+    transport = server.transport()
+    [(letter, packed)] = packed_letters(transport, "ann")
+    transport.open()
+    transport.connection.quit = lambda: pytest.fail("the server would take a goodbye for the body")
+    give_up_at = time.monotonic() + 0.3
+    server.on_rcpt = lambda address: until(lambda: time.monotonic() > give_up_at) and ""
+
+    [result] = transport.send(letter, packed, give_up_at=give_up_at)
+
+    assert (result.outcome, "lease" in result.reply.text) == ("deferred", True)
+    assert (server.mails, server.received) == (1, [])
+
+
+def test_nobody_says_goodbye_to_a_server_that_waits_for_the_body(server):
+    transport = server.transport()
+    [(letter, packed)] = packed_letters(transport, "ann")
+    both = dataclasses.replace(letter, recipients=("ann@example.org", "ben@example.org"))
+    transport.open()
+    transport.connection.quit = lambda: pytest.fail("the server would take a goodbye for the body")
+    server.on_rcpt = lambda address: "450 4.7.1 quota exceeded" if address.startswith("ben") else ""
+
+    with pytest.raises(ChannelDown, match="quota"):
+        transport.send(both, packed, give_up_at=float("inf"))
+
+    assert (transport.connection, server.received) == (None, [])
 
 
 class Robbed(SmtpTransport):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from notify.models import Control, MailQueue, RunLog, TaskQueue
 from notify.steps import supported_language
 from portal.models import Comment
+from tests.babelfish import is_stand_in
 from tests.factories import NOW, make_comment, make_contact, make_line, make_order
 from tests.notify.samples import Remark, do_pass, later, mailed, make_comments, noted
 from tests.racing import race
@@ -161,8 +162,8 @@ def test_one_event_has_one_mail_for_two_spellings_of_an_address():
 def test_ninety_nine_others_go_out_beside_an_order_with_a_header_in_its_note():
     """M1, M2 and M7 through a whole pass, on this database."""
     supplier = make_contact(email="Ann <ann@example.org>")
-    notes = ["A\r\nBcc: x@example.org", '<a href="https://example.org">bot</a>', "x" * 1500, "Ж" * 300, "\0 \ud7ff 🧾"]
-    if connection.vendor == "postgresql":
+    notes = ["A\r\nBcc: x@example.org", "<a href='https://example.org'>bot</a>", "x" * 1500, "Ж" * 300, "\0 \ud7ff 🧾"]
+    if connection.vendor == "postgresql" or is_stand_in():
         notes[4] = "\ud7ff 🧾"  # PostgreSQL has no NUL to give
     for note in [*notes, *["plain"] * 95]:
         make_line(order=make_order(supplier=supplier, note=note, registered_at=NOW))
@@ -173,7 +174,7 @@ def test_ninety_nine_others_go_out_beside_an_order_with_a_header_in_its_note():
     assert (report.outcome, len(subjects)) == ("ok", 100)
     assert all(len(subject.splitlines()) == 1 for subject in subjects)
     assert subjects[0].endswith(": A Bcc: x@example.org")
-    assert subjects[1].endswith(': <a href="https://example.org">bot</a>')
+    assert subjects[1].endswith(": <a href='https://example.org'>bot</a>")
     assert {len(subjects[2]), len(subjects[3])} == {255}
     assert {mail.state for mail in MailQueue.objects.all()} == {"queued"}
 

@@ -11,10 +11,12 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from notify.conf import Conf
+from notify.delivery import deliver_due
 from notify.errors import SinkUnusable
 from notify.handover import find_sink, hand_over_due, send_due
 from notify.models import Attempt, Channel, MailQueue
 from notify.sinks.base import deliver_claimed
+from notify.transports.memory import MemoryTransport
 from tests.mails import make_mail
 from tests.postgres import free_port
 from tests.programs import find_program
@@ -62,6 +64,37 @@ def test_a_portion_that_comes_twice_is_delivered_once():
 
     assert [deliver_claimed(*broker.portions[0]) for _ in range(2)] == [3, 0]
     assert Attempt.objects.count() == 3
+
+
+def test_a_portion_that_runs_twice_at_once_is_delivered_once():
+    for number in range(2):
+        make_mail(subject=f"mail {number}")
+    broker = Broker()
+    hand_over_due(broker)
+    [(name, ids, using)] = broker.portions
+    again = []
+
+    class Interrupted(MemoryTransport):
+        def send(self, letter, packed, *, give_up_at):
+            # While the first mail is on the wire and the second one is not.
+            again.append(deliver_claimed(name, ids, using))
+            return super().send(letter, packed, give_up_at=give_up_at)
+
+    assert deliver_due(only=(name, ids), transport=Interrupted()).sent == 2
+    assert again == [0, 0]
+    assert Attempt.objects.count() == 2
+    assert name not in Attempt.objects.values_list("worker", flat=True)
+
+
+def test_a_portion_that_finds_the_channel_paused_is_given_back():
+    make_mail()
+    broker = Broker()
+    hand_over_due(broker)
+    now = timezone.now()
+    Channel.objects.create(name="backend", paused_at=now, paused_until=now + timedelta(hours=1), reason="421")
+
+    assert deliver_claimed(*broker.portions[0]) == 0
+    assert MailQueue.objects.filter(state="queued", worker="", lease_until=None).count() == 1
 
 
 def test_a_portion_that_the_broker_loses_is_handed_over_again():

@@ -1,5 +1,6 @@
 """Ways out: which one a site has, and what Django's own can and cannot say."""
 
+import json
 import smtplib
 
 import django
@@ -7,6 +8,7 @@ import pytest
 from django.core import mail as django_mail
 from django.core.exceptions import ImproperlyConfigured
 from django.core.mail.backends.base import BaseEmailBackend
+from django.core.management import call_command
 
 from notify.conf import Conf
 from notify.delivery import deliver_due
@@ -105,6 +107,7 @@ REFUSED = smtplib.SMTPRecipientsRefused(
     [
         (lambda message: 1, "sent", [("ann@example.org", "sent", None), ("ben@example.org", "sent", None)]),
         (lambda message: 0, "queued", [("ann@example.org", "deferred", None), ("ben@example.org", "deferred", None)]),
+        (lambda message: None, "uncertain", None),
         (raising(REFUSED), "queued", [("ann@example.org", "refused", 550), ("ben@example.org", "deferred", 450)]),
         (raising(smtplib.SMTPDataError(554, b"5.7.1 spam")), "failed", None),
         (raising(smtplib.SMTPServerDisconnected("gone")), "uncertain", None),
@@ -185,6 +188,22 @@ def test_a_mail_through_djangos_backend_is_the_same_mail():
     assert message.subject == "A Bcc: x@example.org"
     assert message.extra_headers["Message-ID"] == "<kwit.comment.5.0.0@localhost>"
     assert message.alternatives[0][1] == "text/html"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "command", [["notify_deliver"], ["notify_work", "--rounds", "1"]], ids=lambda command: command[0]
+)
+def test_a_program_reads_one_object_whatever_a_backend_prints(settings, capsys, command):
+    use(settings, "django.core.mail.backends.console.EmailBackend")
+    make_mail(subject="Printed by the backend")
+
+    call_command(*command, "--json")
+
+    out, err = capsys.readouterr()
+    assert '"sent": 1' in out
+    assert isinstance(json.loads(out), dict)
+    assert "Subject: Printed by the backend" in err
 
 
 @pytest.mark.django_db(transaction=True)

@@ -15,6 +15,7 @@ from notify.working import work
 from tests.crashing import child_environment, start_child
 from tests.factories import make_comment, make_contact
 from tests.mails import make_mail
+from tests.notify.samples import Remark
 from tests.racing import race, until
 from tests.smtp import smtp_server
 
@@ -34,6 +35,19 @@ def test_a_round_prepares_and_delivers(capsys):
     assert told["pass"]["outcome"] == "ok"
     assert (told["delivery"]["sent"], told["error"]) == (1, None)
     assert MailQueue.objects.get().state == "sent"
+
+
+def test_the_last_of_a_number_of_rounds_says_whether_it_failed(add_step):
+    class Failing(Remark):
+        def candidates(self, scope, *, not_before, using):
+            raise RuntimeError("no such view")
+
+    add_step(Failing)
+
+    with pytest.raises(SystemExit) as ended:
+        call_command("notify_work", "--rounds", "1")
+
+    assert ended.value.code == 1
 
 
 def test_rounds_go_on_until_asked_to_stop():

@@ -42,7 +42,14 @@ def rows_of(data: bytes) -> list[dict[str, Any]]:
     text = data.decode("utf-8")
     assert text.startswith(BOM)
     assert "\r\n" in text
-    return list(csv.DictReader(io.StringIO(text[1:], newline=""), quoting=csv.QUOTE_NONNUMERIC))
+    read = [
+        csv.DictReader(io.StringIO(text[1:], newline=""), quoting=how) for how in (csv.QUOTE_NONNUMERIC, csv.QUOTE_ALL)
+    ]
+    # The number that csv makes is a float, which has no room for every id.
+    return [
+        {name: int(texts[name]) if isinstance(value, float) else value for name, value in row.items()}
+        for row, texts in zip(*read, strict=True)
+    ]
 
 
 def printed(command: str, *arguments: str) -> str:

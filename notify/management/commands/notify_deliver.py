@@ -11,7 +11,7 @@ from ...errors import NotifyError
 from ...handover import send_due
 from ...reports import delivery_json, delivery_text
 from ...stopping import stopping_on_sigterm
-from ..command import NotifyCommand, number_from
+from ..command import NotifyCommand, number_from, own_stdout
 
 
 class Command(NotifyCommand):
@@ -28,7 +28,7 @@ class Command(NotifyCommand):
     def handle(self, *, database: str | None, is_json: bool, limit: int | None, **options: Any) -> None:
         """Deliver; SIGTERM lets it finish the mail in hand."""
         try:
-            with stopping_on_sigterm() as is_stopping:
+            with own_stdout(is_json), stopping_on_sigterm() as is_stopping:
                 report = send_due(using=database, limit=limit, is_stopping=is_stopping)
         except NotifyError as error:
             raise CommandError(str(error)) from error

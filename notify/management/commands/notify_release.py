@@ -7,11 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ...channels import resume_channel
+from ...channels import known_channels, resume_channel
+from ...conf import conf
 from ...errors import NotifyError
 from ...interventions import confirm_mails, correct_mail, release_mails
-from ...models import MailQueue
-from ..command import NotifyCommand, number_from
+from ..command import NotifyCommand, mails_of, number_from
 
 
 class Command(NotifyCommand):
@@ -40,13 +40,16 @@ class Command(NotifyCommand):
             raise CommandError("name some mails, or --channel")
         if (to or subject) and len(ids) != 1:
             raise CommandError("--to and --subject correct one mail: name that one")
-        if options["channel"]:
-            done["resumed"] = int(resume_channel(options["channel"], using=using))
+        mails = mails_of(ids, using)
+        if channel := options["channel"]:
+            if channel not in (known := known_channels(conf(), using=using)):
+                raise CommandError(f"there is no channel {channel!r}, only {', '.join(sorted(known))}")
+            done["resumed"] = int(resume_channel(channel, using=using))
         try:
             if to is not None or subject is not None:
                 correct_mail(ids[0], recipients=to, subject=subject, actor=actor, using=using)
         except NotifyError as error:
             raise CommandError(str(error)) from error
         verb, name = (confirm_mails, "confirmed") if options["is_confirmed"] else (release_mails, "released")
-        done[name] = verb(MailQueue.objects.filter(pk__in=ids), actor=actor, using=using) if ids else 0
+        done[name] = verb(mails, actor=actor, using=using) if ids else 0
         self.stdout.write(json.dumps(done) if is_json else ", ".join(f"{n} {what}" for what, n in done.items()))

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from ...interventions import retry_mails
 from ...models import MailQueue
-from ..command import NotifyCommand, number_from
+from ..command import NotifyCommand, mails_of, number_from
 
 
 class Command(NotifyCommand):
@@ -29,6 +29,6 @@ class Command(NotifyCommand):
         """Retry."""
         if bool(ids) == is_all:
             raise CommandError("name some mails, or --all")
-        mails = MailQueue.objects.all() if is_all else MailQueue.objects.filter(pk__in=ids)
+        mails = MailQueue.objects.all() if is_all else mails_of(ids, options["database"])
         count = retry_mails(mails, actor=actor or getpass.getuser(), using=options["database"])
         self.stdout.write(json.dumps({"retried": count}) if is_json else f"{count} mails will be tried again.")

@@ -1,13 +1,15 @@
 """Pass and delivery in a loop."""
 
 import json
+import sys
 from argparse import ArgumentParser
 from typing import Any
 
+from ...models import Outcome
 from ...reports import as_json, delivery_json
 from ...stopping import stopping_on_sigterm
 from ...working import RoundReport, work
-from ..command import NotifyCommand, number_from, seconds
+from ..command import NotifyCommand, number_from, own_stdout, seconds
 
 
 class Command(NotifyCommand):
@@ -25,12 +27,24 @@ class Command(NotifyCommand):
     def handle(self, *, every: float, rounds: int | None, database: str | None, is_json: bool, **options: Any) -> None:
         """Work until told to stop; SIGTERM lets it finish the mail or the chunk in hand."""
 
+        failed = False
+
         def tell(report: RoundReport) -> None:
+            nonlocal failed
+            failed = has_failed(report)
             self.stdout.write(json.dumps(round_json(report)) if is_json else round_text(report))
             self.stdout.flush()
 
-        with stopping_on_sigterm() as is_stopping:
+        with own_stdout(is_json), stopping_on_sigterm() as is_stopping:
             work(every_s=every, using=database, rounds_max=rounds, is_stopping=is_stopping, tell=tell)
+        # Who runs it for good has its errors in the log, and stops it when all is well, too.
+        if rounds is not None and failed:
+            sys.exit(1)
+
+
+def has_failed(report: RoundReport) -> bool:
+    """Whether something went wrong that notify_pass or notify_deliver would end with 1 for."""
+    return bool(report.error) or (report.passed is not None and report.passed.outcome == Outcome.ERROR)
 
 
 def round_json(report: RoundReport) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.core.checks import ERROR, CheckMessage, run_checks
+from django.core.checks import ERROR, WARNING, CheckMessage, run_checks
 from django.core.management.base import CommandError
 from django.db import connections
 
@@ -34,5 +34,5 @@ class Command(ReceiptsCommand):
 
     def finding(self, message: CheckMessage) -> dict[str, str]:
         """Return a check's message as a finding."""
-        severity = "error" if message.level >= ERROR else "warning"
+        severity = "error" if message.level >= ERROR else "warning" if message.level >= WARNING else "info"
         return {"id": message.id or "", "severity": severity, "about": message.msg, "what_to_do": message.hint or ""}

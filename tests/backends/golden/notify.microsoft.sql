@@ -1,6 +1,10 @@
 -- now
 SELECT CAST(SYSUTCDATETIME() AS datetime2(6))
 
+-- weaknesses
+SELECT d.compatibility_level, d.is_read_committed_snapshot_on, @@LANGUAGE
+FROM sys.databases AS d WHERE d.database_id = DB_ID()
+
 -- try_lock
 DECLARE @code int;
 IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') = N'NoLock'

@@ -102,5 +102,6 @@ DROP TABLE IF EXISTS receipts_audit_pin
 SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0 UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k WHERE k.is_disabled = 0
 
 -- weaknesses
-SELECT delayed_durability_desc, page_verify_option_desc FROM sys.databases WHERE database_id = DB_ID()
+SELECT d.delayed_durability_desc, d.page_verify_option_desc, d.compatibility_level, @@LANGUAGE
+FROM sys.databases AS d WHERE d.database_id = DB_ID()
 
