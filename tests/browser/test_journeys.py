@@ -126,7 +126,8 @@ def test_find_why_a_mail_was_not_sent(open_page: Open) -> None:
     page.get_by_role("link", name=str(blocked.control)).click()
 
     expect(page.get_by_text("no recipient")).to_be_visible()
-    page.get_by_role("link", name=str(blocked.pk), exact=True).click()
+    mails = page.get_by_role("region", name="Mails")
+    mails.get_by_role("link", name=str(blocked.pk), exact=True).click()
     expect(page.locator("h1")).to_contain_text("blocked")
     page.get_by_role("link", name=str(blocked.pass_id)).click()
     expect(page.get_by_role("heading", name="Steps")).to_be_visible()
