@@ -211,7 +211,7 @@ def why_waiting(step: Step, event_at: datetime | None, inquiry: Inquiry) -> Iter
         yield Finding("before_not_before", text % {"at": moment(event_at), "limit": moment(max(limits))})
         return
     if step.is_windowed and (event_at is None or event_at < now - settings.LOOKBACK):
-        last = RunLog.objects.using(inquiry.using).filter(step=step.kind, is_full=True).order_by("-started_at").first()
+        last = RunLog.objects.using(inquiry.using).full().filter(step=step.kind).order_by("-started_at").first()
         if last:
             text = _(
                 "It happened on %(at)s, longer ago than an ordinary pass looks back (%(lookback)s). A pass that looks "

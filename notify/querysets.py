@@ -27,7 +27,12 @@ class RunLogQuerySet(models.QuerySet["RunLog"]):
 
     def full_between(self, step: str, first: datetime, last: datetime) -> RunLogQuerySet:
         """Return this step's rows that looked at all events and started in this time."""
-        return self.filter(step=step, is_full=True, started_at__gte=first, started_at__lte=last)
+        return self.full().filter(step=step, started_at__gte=first, started_at__lte=last)
+
+    def full(self) -> RunLogQuerySet:
+        """Return the rows that looked at all events."""
+        # IN, because SQLite seeks no bare boolean in an index.
+        return self.filter(is_full__in=[True])
 
     def died(self) -> RunLogQuerySet:
         """Return the rows that a later pass had to close: no end was ever measured."""

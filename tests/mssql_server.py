@@ -23,7 +23,7 @@ START_S = 180.0
 
 def connected(url: str, *, database: str = "master") -> Any:
     """Connect past Django, to a database that is there on every server."""
-    import mssql_python
+    import mssql_python  # type: ignore[import-not-found, unused-ignore]
 
     fields = sql_server(dict(environ.Env.db_url_config(url)))
     words = {

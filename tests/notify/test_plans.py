@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from notify.models import RunLog
+from notify.pages.figures import full_looks
 from notify.steps import FlaggedStep, Scope, registered
 from portal.models import Comment, OrderLine
 from tests.factories import NOW
@@ -54,6 +56,19 @@ def test_rows_left_behind_are_found_through_an_index(step):
 
     assert scanned(batch) == set()
     assert scanned(OrderLine.objects.filter(pk__in=batch)) == set()
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite has no statistics: few rows give the plan of many")
+def test_the_last_look_at_all_events_is_sought_for_each_step():
+    with CaptureQueriesContext(connection) as asked:
+        full_looks(NOW)
+
+    [query] = asked.captured_queries
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
+        plan = [row[3] for row in cursor.fetchall()]
+    assert len(plan) == 1
+    assert "ix_notify_run_log_full (step=? AND is_full=? AND started_at>?)" in plan[0]
 
 
 def test_the_run_log_is_asked_through_indexes():
