@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django import forms
+from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
 from .models import NAME_CHARS_MAX, NOTE_CHARS_MAX, SCOPE_CHARS_MAX, Action, ActionOutcome
 from .parts import Text
@@ -118,6 +121,18 @@ def perform(
         for start in range(0, len(pks), CHUNK_ROWS):
             doing.done += act.verb(pks[start : start + CHUNK_ROWS], actor=actor, using=using, **data)
     return doing.done
+
+
+def not_posted(request: HttpRequest, *, back: str) -> HttpResponse:
+    """
+    Answer for a page that takes POST only: do nothing, and lead whoever follows its address to where it is asked.
+
+    Who signs in again between the question and the answer comes here, because the sign-in page follows the address.
+    """
+    if request.method not in ("GET", "HEAD"):
+        return HttpResponseNotAllowed(["POST"])
+    messages.warning(request, _("Nothing was done. Ask for it here once more."))
+    return redirect(back)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Chosen, Confirmation, perform
+from .acts import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Chosen, Confirmation, not_posted, perform
 from .filters import Asked, Filter, controls, read, whole
 from .keyset import AFTER, BEFORE, Page, parted_page_of
 from .parts import Detail, Link, Row, Table, Text
@@ -259,7 +259,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not request.user.has_perm(act.permission):
             raise PermissionDenied
         if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
+            return not_posted(request, back=self.back(request))
         is_matching = request.POST.get("scope") == MATCHING
         pks = self.posted_keys(request)
         if not is_matching and not pks:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from .addresses import parse_recipients
 from .models import Attempt, Channel, Control, HeldFor, MailQueue, MailState, Suppression, TaskQueue
+from .wording import problem_of
 
 OUTCOMES = {
     "sent": gettext_lazy("sent"),
@@ -123,7 +124,7 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
 
 def stand(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
     """Yield how the mail stands now and what to do about it."""
-    values = {"mail": mail.pk, "worker": mail.worker, "problem": mail.problem, "at": moment(mail.sent_at)}
+    values = {"mail": mail.pk, "worker": mail.worker, "problem": problem_of(mail.problem), "at": moment(mail.sent_at)}
     if mail.state == MailState.QUEUED:
         yield from why_queued(mail, using, now, is_whole)
     elif mail.state == MailState.SENDING and mail.lease_until is not None and mail.lease_until < now:

@@ -12,11 +12,14 @@ from django.utils.translation import gettext_lazy
 
 from desk.admins import WindowAdmin
 from desk.filters import Choice, Filter, equals
-from desk.parts import NONE, Badge, Cell, Detail, Fact, Row, Section, Text
+from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Text
+from notify.models import Control
+from notify.pages.explaining import explain_url
 from receipts.models import StoredPlan
 from receipts.pages.drafting import plan_act
 
 from .models import LineState, OrderLine
+from .notifications import CommentAdded, LineRejected, OrderRegistered
 
 STATES: dict[str, Badge] = {
     LineState.PENDING: Badge(gettext_lazy("pending"), "…", "busy"),
@@ -86,4 +89,13 @@ class OrderLineAdmin(WindowAdmin):
         sections = [Section(facts=facts)]
         if row.reason:
             sections.append(Section(title=_("Reason"), text=row.reason))
-        return Detail(title=_("Line %d") % row.pk, badge=STATES[row.state], sections=sections)
+        links = self.explanations(request, row)
+        return Detail(title=_("Line %d") % row.pk, badge=STATES[row.state], sections=sections, links=links)
+
+    def explanations(self, request: HttpRequest, row: OrderLine) -> list[Link]:
+        """Return the ways to why somebody was, or was not, notified of a line and of its order."""
+        if row._state.db != router.db_for_read(Control):
+            return []  # notifications have rows of their own, in a database of their own
+        events = {CommentAdded.kind: row.pk, LineRejected.kind: row.pk, OrderRegistered.kind: row.order_id}
+        ways = ((kind, explain_url(self, request, kind=kind, key=key)) for kind, key in events.items())
+        return [Link(_("Explain: %s") % kind, url) for kind, url in ways if url]

@@ -55,6 +55,7 @@ ORDER = {
         "conf",
         "errors",
         "texts",
+        "wording",
         "addresses",
         "fields",
         "querysets",

@@ -15,8 +15,9 @@ from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Table
 from desk.tenants import of_model, tenants_of
 
 from ..models import Control, MailQueue, RunLog, TaskQueue
+from ..wording import problem_of
 from .explaining import explain_page, explain_url
-from .words import STATES, addressees, kinds, problem_of
+from .words import STATES, addressees, kinds
 
 #: Messages shown on an event's page; a kind makes one mail and one task.
 MESSAGES_MAX = 20

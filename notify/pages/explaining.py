@@ -100,4 +100,4 @@ def story_of(admin: WindowAdmin, request: HttpRequest, event: EventStory) -> Sec
             Fact(name=_("task"), cell=Cell(text=task.id, url=admin.way(request, TaskQueue, "change", task.id)))
         )
     name = f"{event.kind} {event.key}" + (f"/{event.key2}" if event.key2 else "")
-    return Section(title=name, facts=facts, lines=event.sentences, lang="en")
+    return Section(title=name, facts=facts, lines=event.sentences)

@@ -61,6 +61,7 @@ class Latest:
 
     good: RunLog | None
     newest: RunLog | None
+    running: RunLog | None
     skipped: Sequence[RunLog]
     waiting: Sequence[RunLog]
     full: dict[str, datetime]
@@ -102,10 +103,16 @@ def sums_of(window: Window) -> Sums:
     return Sums(dict(passes), dict(queued), dict(candidates), dict(tasks), median, p95, cut_at)
 
 
-def place_of(edges: Sequence[datetime]) -> Case:
-    """Return the expression of a row's step in the range: plain comparisons, which every database does natively."""
-    whens = [When(started_at__gte=edge, then=Value(place)) for place, edge in reversed(list(enumerate(edges)))]
-    return Case(*whens, default=Value(0), output_field=IntegerField())
+def place_of(edges: Sequence[datetime], *, column: str = "started_at", unknown: int = 0) -> Case:
+    """
+    Return the expression of a row's step in the range: plain comparisons, which every database does natively.
+
+    ``unknown`` is the step of a row that has no time yet.
+    """
+    steps = reversed(list(enumerate(edges)))
+    whens = [When(**{f"{column}__gte": edge}, then=Value(place)) for place, edge in steps]
+    missing = When(**{f"{column}__isnull": True}, then=Value(unknown))
+    return Case(*whens, missing, default=Value(0), output_field=IntegerField())
 
 
 def durations(rows: QuerySet[Any], steps: int) -> tuple[list[float | None], list[float | None]]:
@@ -139,6 +146,7 @@ def latest() -> Latest:
     return Latest(
         good=max((row for row in good if row), key=lambda row: row.started_at, default=None),
         newest=ran,
+        running=next((row for row in found if row.outcome == Outcome.RUNNING), None),
         skipped=skipped,
         waiting=[row for row in steps.order_by("pk") if "circuit breaker" in (row.error or "")],
         full=full_looks(found[0].started_at if found else None),
@@ -171,17 +179,21 @@ def depths(user: User) -> Depths:
     return Depths(numbers, bounded(tasks, most=COUNT_MAX), oldest, shown)
 
 
-def sent_since(since: datetime) -> tuple[dict[str, int], datetime | None]:
+def sent_by_kind(edges: Sequence[datetime]) -> tuple[dict[str, list[int]], datetime | None]:
     """
-    Return how many mails of each kind somebody got since then, and where counting began when that is later.
+    Return how many mails of each kind somebody got, per step of a range, and where counting began when that is later.
+
+    A mail counts once, when it was over; one that others still wait for counts in the newest step.
 
     Three queries: attempts by their time, the mails that they were for, and those that travelled with these as digests.
     """
-    sent = Attempt.objects.filter(at__gte=since, outcome=AttemptOutcome.SENT).order_by("-at")
+    sent = Attempt.objects.filter(at__gte=edges[0], outcome=AttemptOutcome.SENT).order_by("-at")
     cut_at = sent.values_list("at", flat=True)[LOG_ROWS_MAX : LOG_ROWS_MAX + 1].first()
-    counted: dict[str, int] = defaultdict(int)
-    for place in ("pk__in", "digest_of__in"):
-        mails = MailQueue.objects.filter(**{place: sent.values("mail")[:LOG_ROWS_MAX]})
-        for kind, number in mails.order_by().values_list("control__kind").annotate(n=Count("pk")):
-            counted[kind] += number
+    counted: dict[str, list[int]] = defaultdict(lambda: [0] * len(edges))
+    place = place_of(edges, column="sent_at", unknown=len(edges) - 1)
+    for way in ("pk__in", "digest_of__in"):
+        mails = MailQueue.objects.filter(**{way: sent.values("mail")[:LOG_ROWS_MAX]}).annotate(place=place)
+        totals = mails.order_by().values_list("control__kind", "place").annotate(n=Count("pk"))
+        for kind, at, number in totals:
+            counted[kind][at] += number
     return dict(counted), cut_at

@@ -23,9 +23,10 @@ from desk.tenants import tenants_of
 
 from ..models import Control, MailQueue, MailState, RunLog
 from ..previews import Preview, preview_mail
+from ..wording import problem_of
 from .attempts import look_around, sections_of
 from .deciding import MAIL_ACTS
-from .words import STATES, addressees, age, line_of, problem_of
+from .words import STATES, addressees, age, line_of
 
 #: States in which a mail is over: these lists begin with the newest, all others with the one that waits longest.
 OVER = frozenset({MailState.SENT, MailState.PARTIAL})

@@ -16,7 +16,7 @@ from desk.counts import bounded
 from desk.measures import RECENT_S, Gauge, Measure, Meter, durations, register, single
 
 from ..models import Attempt, Channel, MailQueue, Outcome, RunLog, TaskQueue
-from .figures import GOOD, LATEST_MAX, LOG_ROWS_MAX, RAN, WAITING, Latest, latest, sent_since
+from .figures import GOOD, LATEST_MAX, LOG_ROWS_MAX, RAN, WAITING, Latest, latest, sent_by_kind
 from .words import kinds
 
 #: Rows counted per queue and state: an index is read that far in some tens of milliseconds.
@@ -73,7 +73,8 @@ def kinds_of(newest: Latest, *, since: datetime) -> Iterator[Measure]:
     rows = RunLog.objects.filter(started_at__gte=since).order_by("-started_at").values("pk")[:LOG_ROWS_MAX]
     steps = RunLog.objects.filter(pk__in=rows).exclude(step=RunLog.WHOLE).order_by().values_list("step")
     sums = list(steps.annotate(Sum("candidates"), Sum("mails"), Sum("tasks")))
-    sent, _cut_at = sent_since(since)
+    counted, _cut_at = sent_by_kind([since])
+    sent = {kind: sum(numbers) for kind, numbers in counted.items()}
     names = dict.fromkeys([*(kind for kind, _word in kinds()), *(row[0] for row in sums), *sent])
     for place, name, about in (
         (1, "kwit_recent_candidates", "Events that passes found lately and that had no message yet"),

@@ -19,7 +19,8 @@ from desk.windows import Window
 
 from ..conf import conf
 from ..models import MailState, Outcome
-from .figures import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sent_since, sums_of
+from ..wording import holder_of, logged
+from .figures import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sent_by_kind, sums_of
 from .words import OUTCOMES, PAUSED, STATES, age, kinds, line_of, skip_of
 
 #: Skips in a row that are still normal: a pass may take longer than the pause between two.
@@ -38,35 +39,57 @@ def url(model: str, page: str = "changelist", *args: Any, **query: Any) -> str:
 def build_passes(request: HttpRequest, window: Window) -> Built:
     """Build the panel of the passes and of what became of their mails; twelve queries."""
     sums, newest = sums_of(window), latest()
-    sent, sent_cut_at = sent_since(window.since) if request.user.has_perm("notify.view_mailqueue") else (None, None)
+    sent, sent_cut_at = sent_by_kind(window.edges) if request.user.has_perm("notify.view_mailqueue") else (None, None)
     context = {
-        "tiles": [*age_tiles(newest, window), *outcome_tiles(sums, window)],
-        "charts": [passes_chart(sums, window), durations_chart(sums, window), trouble_chart(sums, window)],
+        "tiles": [*age_tiles(newest, window), *lock_tiles(newest), *outcome_tiles(sums, window)],
+        "charts": [
+            passes_chart(sums, window),
+            durations_chart(sums, window),
+            trouble_chart(sums, window),
+            kinds_chart(_("Mails queued"), sums.queued, window),
+            *([kinds_chart(_("Mails sent"), sent, window)] if sent is not None else []),
+        ],
         "kinds": kinds_table(sums, window, sent),
         "sent_cut_at": sent_cut_at,
-        "queued": queued_chart(sums, window),
         "cut_at": sums.cut_at,
     }
     return Built(context=context, findings=pass_findings(newest, window))
 
 
 def age_tiles(newest: Latest, window: Window) -> list[Tile]:
-    """Return how long ago the last good pass and the last full looks were, and who holds the lock."""
+    """Return how long ago the last good pass and the last full looks were, and how many were skipped since."""
     tiles = []
     if newest.good is None:
         tiles.append(Tile(_("last good pass"), _("never")))
     else:
         ago = _("%s ago") % age(newest.good.started_at, now=window.now)
         tiles.append(Tile(_("last good pass"), ago, url("runlog", "change", newest.good.pk)))
-    looked = [newest.full.get(kind) for kind, _word in kinds()]
-    oldest = min((at for at in looked if at), default=None)
-    is_known = oldest is not None and None not in looked
-    full = _("%s ago") % age(oldest, now=window.now) if is_known and oldest else _("not by every step")
-    tiles.append(Tile(_("last look at all events"), full))
+    looked = [(newest.full.get(kind), kind) for kind, _word in kinds()]
+    oldest, step = min(((at, kind) for at, kind in looked if at), default=(None, ""))
+    if oldest is None or any(at is None for at, _kind in looked):
+        tiles.append(Tile(_("last look at all events"), _("not by every step")))
+    else:
+        ago = _("%s ago") % age(oldest, now=window.now)
+        moment = oldest.isoformat()
+        tiles.append(Tile(_("last look at all events"), ago, url("runlog", step=step, since=moment, until=moment)))
     count = len(newest.skipped)
     many = f"{count}+" if count == LATEST_MAX else str(count)
     tiles.append(Tile(_("skipped in a row"), many, url("runlog", "skipped")))
     return tiles
+
+
+def lock_tiles(newest: Latest) -> list[Tile]:
+    """Return who holds the lock, as far as the log knows: the pass that runs, else who was in the last one's way."""
+    if newest.running is not None:
+        values = {"host": newest.running.host or "?", "pid": newest.running.pid or "?"}
+        holder, link = _("host %(host)s, process %(pid)s") % values, url("runlog", "change", newest.running.pk)
+    elif newest.skipped:
+        # By the log or by the database; the list of skips has both.
+        first = skip_of(newest.skipped[0].error).holder.partition("; ")[0]
+        holder, link = holder_of(first), url("runlog", "skipped")
+    else:
+        return []
+    return [Tile(_("the lock is held by"), holder, link)]
 
 
 def outcome_tiles(sums: Sums, window: Window) -> list[Tile]:
@@ -93,13 +116,13 @@ def pass_findings(newest: Latest, window: Window) -> list[Finding]:
         what_to_do = _("See that notify_pass runs regularly, from cron or as a service; or run a pass now.")
         found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=url("runlog")))
     if newest.newest is not None and newest.newest.outcome == Outcome.ERROR:
-        text = _("The last pass failed: %s") % line_of(newest.newest.error)
+        text = _("The last pass failed: %s") % line_of(logged(newest.newest.error or ""))
         what_to_do = _("Read the error in full; the next pass repeats what is missing.")
         link = url("runlog", "change", newest.newest.pk)
         found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=link))
     if len(newest.skipped) > SKIPS_NORMAL:
         text = ngettext("%d pass was skipped in a row.", "%d passes were skipped in a row.", len(newest.skipped))
-        holder = skip_of(newest.skipped[0].error).holder
+        holder = holder_of(skip_of(newest.skipped[0].error).holder)
         what_to_do = _("The lock is held by %s. See whether that process still works.") % holder
         found.append(
             Finding(
@@ -110,7 +133,7 @@ def pass_findings(newest: Latest, window: Window) -> list[Finding]:
             )
         )
     for row in newest.waiting:
-        text = _("%(kind)s: %(text)s") % {"kind": row.step, "text": line_of(row.error)}
+        text = _("%(kind)s: %(text)s") % {"kind": row.step, "text": line_of(logged(row.error or ""))}
         what_to_do = _("They are prepared by the next passes, oldest first. If so many are a mistake, stop the passes.")
         link = url("runlog", "change", row.pk)
         found.append(Finding(badge=OUTCOMES[Outcome.WARNING], text=text, what_to_do=what_to_do, url=link))
@@ -146,14 +169,14 @@ def trouble_chart(sums: Sums, window: Window) -> Chart:
     return stacked(title=_("Skips and errors"), labels=window.labels(), series=series, first=_("time"))
 
 
-def queued_chart(sums: Sums, window: Window) -> Chart:
-    """Return the mails queued per kind."""
+def kinds_chart(title: Text, counted: Mapping[str, Sequence[int]], window: Window) -> Chart:
+    """Return how many there were of each kind."""
     empty = [0] * len(window.edges)
     series = [
-        Series(name=kind, tone=TONES[place % len(TONES)], values=sums.queued.get(kind, empty))
-        for place, kind in enumerate(all_kinds(sums.queued))
+        Series(name=kind, tone=TONES[place % len(TONES)], values=counted.get(kind, empty))
+        for place, kind in enumerate(all_kinds(counted))
     ]
-    return stacked(title=_("Mails queued"), labels=window.labels(), series=series, first=_("time"))
+    return stacked(title=title, labels=window.labels(), series=series, first=_("time"))
 
 
 def all_kinds(counted: Mapping[str, Sequence[int]]) -> list[str]:
@@ -161,17 +184,18 @@ def all_kinds(counted: Mapping[str, Sequence[int]]) -> list[str]:
     return list(dict.fromkeys([*(kind for kind, _word in kinds()), *sorted(counted)]))
 
 
-def kinds_table(sums: Sums, window: Window, sent: Mapping[str, int] | None) -> Table:
+def kinds_table(sums: Sums, window: Window, sent: Mapping[str, Sequence[int]] | None) -> Table:
     """Return candidates, queued and sent mails and tasks per kind; a pass's numbers lead to the passes with work."""
     since = timezone.localtime(sums.cut_at or window.since).isoformat(timespec="seconds")
-    rows = []
-    for kind in all_kinds(sums.candidates):
+    # No index goes by kind and time: the newest of all kinds stand first there.
+    rows, over = [], url("mailqueue", state=MailState.SENT)
+    for kind in all_kinds({**sums.candidates, **(sent or {})}):
         link = url("runlog", step=kind, since=since, work=1)
         found, queued, tasks = (
             Cell(text=sum(counted.get(kind, ())), is_number=True, url=link)
             for counted in (sums.candidates, sums.queued, sums.tasks)
         )
-        went = [Cell(text=sent.get(kind, 0), is_number=True)] if sent is not None else []
+        went = [Cell(text=sum(sent.get(kind, ())), is_number=True, url=over)] if sent is not None else []
         rows.append(Row(cells=[Cell(text=kind), found, queued, *went, tasks]))
     head = [_("kind"), _("candidates"), _("mails queued"), *([_("mails sent")] if sent is not None else []), _("tasks")]
     return Table(head=head, rows=rows, caption=_("Per kind"), numbers=frozenset({1, 2, 3, 4}))

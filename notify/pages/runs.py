@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 from django.contrib import admin
@@ -25,6 +26,7 @@ from desk.launching import start_command
 from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table, Text
 
 from ..models import MailQueue, Outcome, RunLog, TaskQueue
+from ..wording import logged
 from .skips import SKIPS_PER_PAGE, skip_rows
 from .words import DIED, OUTCOMES, kinds, line_of, outcome_of
 
@@ -132,14 +134,14 @@ class RunLogAdmin(WindowAdmin):
             Cell(text=row.mails, is_number=True),
             Cell(text=row.tasks, is_number=True),
             Cell(text=ms, is_number=True, bar=bar),
-            Cell(text=line_of(row.error)),
+            Cell(text=line_of(logged(row.error or ""))),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
         """Return a pass or a step in full."""
         sections = [Section(facts=self.facts(request, row))]
         if row.error:
-            sections.append(Section(title=_("What happened"), text=row.error))
+            sections.append(Section(title=_("What happened"), text=logged(row.error)))
         if row.step == RunLog.WHOLE:
             steps = self.steps_of([row.pass_id]).get(row.pass_id, [])
             slowest = max((step.ms or 0 for step in steps), default=0)
@@ -202,14 +204,17 @@ class RunLogAdmin(WindowAdmin):
         rows = self.get_queryset(request).filter(step=RunLog.WHOLE, outcome=Outcome.SKIPPED)
         place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
         page = page_of(rows, order=ORDER, size=SKIPS_PER_PAGE, **place)
+        older = list(ordered(beyond(rows, ORDER, page.next), ORDER)[:1]) if page.next else []
+        newer = beyond(rows, ORDER, page.previous, backwards=True) if page.previous else rows.none()
+        beside = [*older, *ordered(newer, ORDER, backwards=True)[:1]]
         context = self.context(
             request,
             title=_("Skipped runs"),
             intro=_("A pass is skipped when another one holds the lock. Skips in a row are one line."),
             nothing=_("No pass was skipped."),
-            table=Table(head=SKIP_HEAD, rows=skip_rows(page.rows, url=self.url), numbers=frozenset({2})),
-            next_query=f"{AFTER}={page.next}" if page.next else "",
-            previous_query=f"{BEFORE}={page.previous}" if page.previous else "",
+            table=Table(head=SKIP_HEAD, rows=skip_rows(page.rows, beside=beside, url=self.url), numbers=frozenset({2})),
+            next_query=urlencode({AFTER: page.next}) if page.next else "",
+            previous_query=urlencode({BEFORE: page.previous}) if page.previous else "",
         )
         return TemplateResponse(request, "desk/list.html", context)
 

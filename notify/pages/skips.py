@@ -11,6 +11,7 @@ from django.utils.timesince import timesince
 from desk.parts import NONE, Cell, Row
 
 from ..models import Outcome, RunLog
+from ..wording import holder_of
 from .words import skip_of
 
 #: Rows read per page; a page has as many lines or fewer.
@@ -21,10 +22,18 @@ HOLDERS_MAX = 3
 OTHERS = (Outcome.OK, Outcome.WARNING, Outcome.ERROR, Outcome.RUNNING)
 
 
-def skip_rows(found: Sequence[Any], *, url: Callable[..., str]) -> list[Row]:
-    """Return one line per run of skips; ``found`` is newest first. One query: an index seek per row and outcome."""
-    last = passes_before(found)
-    return [group_row(list(group), url=url) for _, group in groupby(found, key=lambda row: last[row.pk])]
+def skip_rows(found: Sequence[Any], *, beside: Sequence[Any] = (), url: Callable[..., str]) -> list[Row]:
+    """
+    Return one line per run of skips; ``found`` is newest first. One query: an index seek per row and outcome.
+
+    ``beside`` are the skips next to these on other pages: a run that goes on there says so.
+    """
+    last = passes_before([*found, *beside])
+    elsewhere = {last[row.pk] for row in beside}
+    return [
+        group_row(list(group), goes_on=before in elsewhere, url=url)
+        for before, group in groupby(found, key=lambda row: last[row.pk])
+    ]
 
 
 def passes_before(found: Sequence[RunLog]) -> dict[int, datetime | None]:
@@ -41,7 +50,7 @@ def passes_before(found: Sequence[RunLog]) -> dict[int, datetime | None]:
     return {pk: max(filter(None, moments), default=None) for pk, *moments in rows.values_list("pk", *before)}
 
 
-def group_row(group: Sequence[RunLog], *, url: Callable[..., str]) -> Row:
+def group_row(group: Sequence[RunLog], *, goes_on: bool, url: Callable[..., str]) -> Row:
     """Return the line of one run of skips."""
     newest, oldest = group[0], group[-1]
     skips = [skip_of(row.error) for row in group]
@@ -52,10 +61,10 @@ def group_row(group: Sequence[RunLog], *, url: Callable[..., str]) -> Row:
         cells=[
             Cell(at=oldest.started_at, url=url("change", oldest.pk)),
             Cell(at=newest.started_at, url=url("change", newest.pk)),
-            Cell(text=len(group), is_number=True),
+            Cell(text=f"{len(group)}+" if goes_on else len(group), is_number=True),
             Cell(text=timesince(oldest.started_at, newest.started_at) if len(group) > 1 else NONE),
             Cell(text=", ".join(codes), is_code=True),
-            Cell(text=" | ".join(holders[:HOLDERS_MAX]) + more),
+            Cell(text=" | ".join(map(holder_of, holders[:HOLDERS_MAX])) + more),
         ],
         key=str(newest.pk),
     )

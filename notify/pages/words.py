@@ -1,7 +1,6 @@
 """Outcomes and states as word, icon and colour; ages and parts of log texts in words; pure."""
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from desk.parts import Badge, Text
 
 from ..models import AttemptOutcome, MailState, Outcome, RunLog
 from ..steps import registered
+from ..wording import SKIPPED
 
 OUTCOMES: dict[str, Badge] = {
     Outcome.OK: Badge(_("ok"), "✓", "good"),
@@ -45,21 +45,6 @@ ATTEMPTS: dict[str, Badge] = {
 PAUSED = Badge(_("paused"), "‖", "bad")
 WORKS = Badge(_("works"), "✓", "good")
 
-#: What this engine writes into a mail's row about its problem, which stays English there; joined by semicolons.
-PROBLEMS: dict[str, Text] = {
-    "no recipient": _("no recipient"),
-    "the subject is empty": _("the subject is empty"),
-    "every recipient is on the suppression list": _("every recipient is on the suppression list"),
-    "made anew; not yet released": _("made anew; not yet released"),
-}
-#: The same of those that go on with somebody's name or words.
-PROBLEM_HEADS: dict[str, Text] = {
-    "not an address: ": _("not an address: %s"),
-    "held by ": _("held by %s"),
-    "cannot be made: ": _("cannot be made: %s"),
-}
-
-SKIPPED = re.compile(r"SKIPPED: lock code (-?\d+), held by (.*)", re.S)
 #: Characters of a text in a list; the row's own page has it all.
 LINE_CHARS_MAX = 120
 
@@ -87,28 +72,13 @@ class Skip:
 def skip_of(text: str | None) -> Skip:
     """Read the text of a skipped pass."""
     found = SKIPPED.match(text or "")
-    return Skip(found[1], found[2]) if found else Skip("?", text or "")
+    return Skip(found["code"], found["holder"]) if found else Skip("?", text or "")
 
 
 def line_of(text: str | None) -> str:
     """Return the first line of a text, shortened."""
     first = (text or "").split("\n", 1)[0]
     return first if len(first) <= LINE_CHARS_MAX else first[: LINE_CHARS_MAX - 1] + "…"
-
-
-def problem_of(text: str) -> str:
-    """Return a mail's problem in the reader's language; what this engine has not written stays as it is."""
-    if text in PROBLEMS:
-        return str(PROBLEMS[text])
-    return "; ".join(part_of_problem(part) for part in text.split("; "))
-
-
-def part_of_problem(text: str) -> str:
-    """Return one of a mail's problems in the reader's language."""
-    for head, words in PROBLEM_HEADS.items():
-        if text.startswith(head):
-            return str(words) % text.removeprefix(head)
-    return str(PROBLEMS.get(text, text))
 
 
 def addressees(recipients: Any) -> str:

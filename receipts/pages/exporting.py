@@ -183,6 +183,26 @@ def reconciliation_document(
     return as_file(lines, request=request, shape=shape, name=name, **record)
 
 
+#: The columns of a file, whose names are for programs, as they stand on paper.
+COLUMNS: dict[str, Text] = {
+    "target_id": gettext_lazy("id"),
+    "category": gettext_lazy("category"),
+    "revision_approved": gettext_lazy("revision approved"),
+    "qty_approved": gettext_lazy("qty approved"),
+    "revision_before": gettext_lazy("revision before"),
+    "revision_after": gettext_lazy("revision after"),
+    "qty": gettext_lazy("qty"),
+    "state_before": gettext_lazy("state before"),
+    "state_after": gettext_lazy("state after"),
+    "revision_recorded": gettext_lazy("revision recorded"),
+    "revision_current": gettext_lazy("revision current"),
+    "qty_recorded": gettext_lazy("qty recorded"),
+    "qty_current": gettext_lazy("qty current"),
+    "state_recorded": gettext_lazy("state recorded"),
+    "state_current": gettext_lazy("state current"),
+}
+
+
 def paper(
     request: HttpRequest,
     title: str,
@@ -195,7 +215,7 @@ def paper(
 ) -> HttpResponse:
     """Return a page to print, with the digest on every sheet; recorded."""
     actor = request.user.get_username()
-    table = Table(head=[name.replace("_", " ") for name in head], rows=[paper_row(row) for row in rows])
+    table = Table(head=[COLUMNS[name] for name in head], rows=[paper_row(row) for row in rows])
     context = {
         "title": title,
         "digest": digest,

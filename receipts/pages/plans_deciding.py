@@ -7,14 +7,14 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import Error as DatabaseProblem
 from django.db import router
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from desk.acts import Confirmation, Doing, recorded
+from desk.acts import Confirmation, Doing, not_posted, recorded
 from desk.admins import WindowAdmin
 from desk.parts import Badge, Cell, Detail, Fact, Section, Text
 
@@ -50,7 +50,7 @@ def approve_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> 
     if not request.user.has_perm(APPROVE_PERMISSION):
         raise PermissionDenied
     if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
+        return not_posted(request, back=admin.url("change", plan.pk))
     shown = request.POST.get("digest", "")
     if plan.author == request.user.get_username():
         return refused(admin, request, plan, _("You wrote this plan: another person approves it."))
@@ -80,7 +80,7 @@ def apply_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> Ht
     if not request.user.has_perm(APPLY_PERMISSION):
         raise PermissionDenied
     if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
+        return not_posted(request, back=admin.url("change", plan.pk))
     shown = request.POST.get("digest", "")
     if plan.state not in (PlanState.APPROVED, PlanState.APPLIED) or not is_shown(plan, shown):
         return refused(admin, request, plan, since_shown(plan, shown))

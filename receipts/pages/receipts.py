@@ -13,7 +13,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.acts import recorded
+from desk.acts import not_posted, recorded
 from desk.admins import WindowAdmin
 from desk.filters import Asked, Check, Filter, Moment, equals, read
 from desk.keyset import Page, parted_page_of
@@ -232,7 +232,7 @@ class ChangeAdmin(WindowAdmin):
         if not request.user.has_perm(RECONCILE_PERMISSION) or not request.user.has_perm(RESULTS_PERMISSION):
             raise PermissionDenied
         if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
+            return not_posted(request, back=receipt_url(row.pk))
         actor, alias = request.user.get_username(), router.db_for_write(Change)
         try:
             with recorded(

@@ -12,7 +12,7 @@ from django.utils import timezone
 from notify.models import MailQueue, RunLog
 from tests.browser.story import HOLDER, fill
 from tests.mails import log
-from tests.notify.pages import address, queue_mail, text_of
+from tests.notify.pages import address, queue_mail, text_of, try_once
 
 pytestmark = pytest.mark.django_db
 
@@ -94,6 +94,82 @@ def test_the_dashboard_adds_up_the_log_of_the_range_only(admin_client: Client) -
 
     assert (mails(panel), mails(week)) == (12, 112)
     assert [tile.value for tile in panel["tiles"] if tile.badge and str(tile.badge.word) == "ok"] == ["2"]
+
+
+def test_the_dashboard_charts_what_was_sent_by_kind_when_it_was_over(admin_client: Client) -> None:
+    now = timezone.now()
+    for key, minutes in ((1, 3), (2, 3), (3, 150)):
+        at = now - timedelta(minutes=minutes)
+        try_once(queue_mail(key, state="sent", sent_at=at), outcome="sent", at=at)
+    # One recipient has it, another waits: it is over for nobody yet.
+    try_once(queue_mail(4), outcome="sent", at=now - timedelta(hours=5))
+    try_once(queue_mail(5, state="failed"), outcome="refused", at=now)
+
+    page = admin_client.get("/admin/")
+
+    panel = panel_of(page, "notify-passes")
+    sent = next(chart for chart in panel["charts"] if chart.title == "Mails sent")
+    place = [str(name) for name in sent.table.head].index("comment")
+    by_step = [row.cells[place].text for row in sent.table.rows]
+    row = next(row for row in panel["kinds"].rows if row.cells[0].text == "comment")
+    assert sum(map(int, by_step)) == row.cells[3].text == 4
+    assert int(by_step[23]) + int(by_step[22]) == 3
+    assert by_step[23] != "0"
+    assert row.cells[3].url == "/admin/notify/mailqueue/?state=sent"
+
+
+def test_the_dashboard_says_who_holds_the_lock(admin_client: Client) -> None:
+    now = timezone.now()
+    log(started_at=now - timedelta(minutes=9))
+    assert "the lock is held by" not in text_of(admin_client, "/admin/")
+
+    log(started_at=now - timedelta(minutes=1), outcome="skipped", error=HOLDER)
+    page = text_of(admin_client, "/admin/")
+    assert "the lock is held by" in page
+    assert "host app-2, process 4711" in page
+
+    running = log(started_at=now, outcome="running", ended_at=None, ms=None, host="app-3", pid=77)
+    page = text_of(admin_client, "/admin/")
+    assert "host app-3, process 77" in page
+    assert address(RunLog, "change", running.pk) in page
+
+
+def test_the_last_look_at_all_events_leads_to_the_step_that_looked(admin_client: Client) -> None:
+    now = timezone.now()
+    whole = log(started_at=now - timedelta(hours=3))
+    for place, kind in enumerate(("order", "rejected", "advice", "comment")):
+        at = whole.started_at + timedelta(milliseconds=place)
+        log(kind, pass_id=whole.pass_id, started_at=at, is_full=True)
+        log(kind, started_at=at + timedelta(hours=1))
+
+    tiles = panel_of(admin_client.get("/admin/"), "notify-passes")["tiles"]
+    link = next(tile.url for tile in tiles if tile.name == "last look at all events")
+
+    found = admin_client.get(link).context["table"].rows
+    assert [row.key for row in found] == [str(RunLog.objects.get(step="order", is_full=True).pk)]
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("pl", ("krok advice nie powiódł się", "proces 4711, od", "nie zamykając", "bezpiecznik: przygotowano 500")),
+        ("ja", ("ステップ advice が失敗しました", "プロセス 4711", "閉じないまま", "サーキットブレーカー: 500")),
+    ],
+)
+def test_what_the_log_says_is_said_in_the_readers_language(
+    admin_client: Client, language: str, words: tuple[str, ...]
+) -> None:
+    breaker = "circuit breaker: 500 prepared, 7 wait, the oldest since 2026-11-30T07:58:00+0000"
+    said = ("step advice failed", HOLDER, "died: the process ended without closing its pass", breaker)
+    rows = [log(minute=minute, outcome="error", error=text) for minute, text in enumerate(said)]
+
+    page = admin_client.get(address(RunLog), headers={"accept-language": language}).content.decode()
+
+    for row, word in zip(rows, words, strict=True):
+        one = admin_client.get(address(RunLog, "change", row.pk), headers={"accept-language": language})
+        assert word in page
+        assert word in one.content.decode()
+    assert not [text for text in said if text in page]
 
 
 def panel_of(page: Any, name: str) -> Any:

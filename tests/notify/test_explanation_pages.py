@@ -1,5 +1,6 @@
 """Explanations on the pages: the story of an event, for whom, at what cost, and whatever is asked for."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from django.test import Client
 
 from notify.models import Control
 from tests.browser.story import ALL_TENANTS, make_user
-from tests.factories import make_comment, make_contact
+from tests.factories import make_comment, make_contact, make_line
 from tests.mails import make_mail
 from tests.notify.pages import EXPLAIN, of_mail, text_of, try_once
 
@@ -50,7 +51,22 @@ def test_an_explanation_tells_the_story_of_an_event_with_the_servers_words(victo
     assert "was prepared on" in page
     assert "refused for good: 550 5.1.1 no such user" in page
     assert of_mail(mail) in page
-    assert 'lang="en"' in page
+
+
+@pytest.mark.parametrize(("language", "said"), [("pl", "brak odbiorcy"), ("ja", "宛先なし")])
+def test_an_explanation_is_in_one_language_and_marked_as_no_other(victor: Client, language: str, said: str) -> None:
+    mail = make_mail(state="blocked", recipients=[], problem="no recipient")
+    query = {"kind": "comment", "key": mail.control.key}
+
+    page = victor.get(EXPLAIN, query, headers={"accept-language": language}).content.decode()
+    answer = victor.get("/api/v1/explain", query, headers={"accept-language": language}).json()
+
+    assert said in page
+    assert re.findall(r'lang="([^"]+)"', page) == [language]
+    # Programs get what is stored, whatever language their caller reads.
+    [event] = answer["events"]
+    assert [finding["code"] for finding in event["findings"]] == ["notified"]
+    assert event["mails"][0]["state"] == "blocked"
 
 
 def test_an_explanation_says_why_an_event_was_not_notified(victor: Client) -> None:
@@ -69,6 +85,20 @@ def test_the_pages_of_an_event_and_of_a_mail_lead_to_its_explanation(victor: Cli
     for url in (of_mail(mail), f"/admin/notify/control/{mail.control_id}/change/"):
         assert wanted in text_of(victor, url)
     assert "was queued on" in text_of(victor, wanted.replace("&amp;", "&"))
+
+
+def test_the_page_of_a_business_row_leads_to_why_somebody_was_or_was_not_notified(client: Client) -> None:
+    line = make_line()
+    rights = ("notify.view_control", "notify.view_mailqueue", "portal.view_orderline")
+    client.force_login(make_user("vera", ALL_TENANTS, *rights))
+
+    page = text_of(client, f"/admin/portal/orderline/{line.pk}/change/")
+
+    for kind, key in (("comment", line.pk), ("rejected", line.pk), ("order", line.order_id)):
+        assert f"{EXPLAIN}?kind={kind}&amp;key={key}" in page
+    assert "state must be" in text_of(client, EXPLAIN, kind="rejected", key=str(line.pk))
+    client.force_login(make_user("lena", ALL_TENANTS, "notify.view_control", "portal.view_orderline"))
+    assert "explain/" not in text_of(client, f"/admin/portal/orderline/{line.pk}/change/")
 
 
 def test_a_key_with_many_events_lists_them(victor: Client) -> None:

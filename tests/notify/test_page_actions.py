@@ -83,8 +83,16 @@ def test_an_action_without_signing_in_leads_to_the_sign_in(client: Client, url: 
 
 
 @pytest.mark.parametrize("url", ACTS[:-1])
-def test_following_a_link_does_nothing(olga: Client, url: str) -> None:
-    assert olga.get(url).status_code == 405
+def test_following_a_link_does_nothing_and_leads_to_where_it_is_asked(olga: Client, url: str) -> None:
+    make_mails(1)
+    before = list(MailQueue.objects.values())
+
+    page = olga.get(f"{url}?confirmed=1&scope=matching", follow=True)
+
+    assert page.redirect_chain == [(url.partition("act/")[0], 302)]
+    assert "Nothing was done. Ask for it here once more." in page.content.decode()
+    assert list(MailQueue.objects.values()) == before
+    assert olga.put(url).status_code == 405
 
 
 def test_the_permission_to_act_without_the_one_to_see_is_not_enough(client: Client) -> None:

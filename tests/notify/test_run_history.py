@@ -117,6 +117,20 @@ def test_skips_in_a_row_are_one_line_and_a_pass_between_parts_them(admin_client:
     assert "app-2" in lines[0][5]
 
 
+def test_a_run_of_skips_that_goes_on_on_another_page_says_so(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("notify.pages.runs.SKIPS_PER_PAGE", 3)
+    for minute, outcome in enumerate(["ok", "skipped", "ok", *["skipped"] * 4, "ok", "skipped"]):
+        log(minute=minute, outcome=outcome, error=HOLDER if outcome == "skipped" else None)
+
+    first = admin_client.get(address(RunLog, "skipped"))
+    second = admin_client.get(f"{address(RunLog, 'skipped')}?{first.context['next_query']}")
+
+    counts = [[str(row.cells[2].text) for row in page.context["table"].rows] for page in (first, second)]
+    assert counts == [["1", "2+"], ["2+", "1"]]
+
+
 def test_a_skip_at_the_very_moment_of_a_pass_belongs_to_no_later_run(admin_client: Client) -> None:
     log(minute=1)
     log(minute=1, outcome="skipped", error=HOLDER)

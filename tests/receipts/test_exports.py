@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -215,6 +216,22 @@ def test_a_files_name_is_harmless(root: Client) -> None:
     answer = root.get(f"{LIST}x_22_3B filename_3Devil.exe_5C..Ż/export/csv/")
 
     assert answer["Content-Disposition"] == ("attachment; filename*=utf-8''receipt-x_filename_evil.exe_..%C5%BB.csv")
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("en", ("qty approved", "state current")), ("pl", ("ilość zatwierdzona", "stan obecny"))],
+)
+def test_what_is_printed_has_the_readers_words_over_its_columns(
+    root: Client, language: str, words: tuple[str, str]
+) -> None:
+    make_receipt("CHG-1", ids=[999])
+    kept = keep("CHG-1")
+
+    for address, word in zip((f"{LIST}CHG-1/", f"{KEPT}{kept.pk}/"), words, strict=True):
+        page = root.get(f"{address}export/print/", headers={"accept-language": language}).content.decode()
+        assert f'<th scope="col">{word}</th>' in page
+        assert "_" not in "".join(re.findall(r'<th scope="col">([^<]*)', page))
 
 
 def test_the_page_to_print_has_the_digest_in_the_tables_head_and_nothing_inline(root: Client) -> None:

@@ -117,10 +117,12 @@ def test_who_may_only_see_and_write_decides_nothing_and_is_not_asked_to(page: st
 
 
 @pytest.mark.parametrize("page", ["approve", "apply"])
-def test_following_a_link_decides_nothing(page: str) -> None:
-    everyone = signed_in("eve", *ALL)
+def test_following_a_link_decides_nothing_and_leads_to_the_plan(page: str) -> None:
+    everyone, plan = signed_in("eve", *ALL), stored(make_line())
 
-    assert everyone.get(address(stored(make_line()), page)).status_code == 405
+    assert everyone.get(address(plan, page)).url == address(plan)
+    assert everyone.put(address(plan, page)).status_code == 405
+    assert state(plan) == "draft"
 
 
 @pytest.mark.parametrize("digest", ["", "0" * 64, "\0", "x" * 5000])
