@@ -235,7 +235,11 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
         connection = connections[alias]
-        if not get_room(connection).has_lost_transaction(connection) and is_applied(kind, plan, digest, alias):
+        if connection.needs_rollback or get_room(connection).has_lost_transaction(connection):
+            # With XACT_ABORT ON the error has ended the transaction; where the driver has begun another one since, the
+            # savepoint was not found, and Django lets nobody ask for anything.
+            raise
+        if is_applied(kind, plan, digest, alias):
             return False
         raise
     change_all(kind, plan, alias)

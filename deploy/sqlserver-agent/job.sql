@@ -1,5 +1,6 @@
 -- A SQL Server Agent job that runs a notification pass every minute. Run it in msdb on the server whose Agent shall
 -- start the pass; Python, the project and its .env stand on that machine. Kwit's own database may be any that it runs on.
+-- The server is one on Windows: its Agent has no CmdExec on Linux, where cron or systemd start the pass.
 USE msdb;
 
 EXEC dbo.sp_add_job

@@ -48,8 +48,9 @@ ROWS_MAX = 2**31 - 1
 
 #: Deadlock victim, lock request timeout, snapshot update conflict, snapshot invalidated by a change of the schema.
 TRANSIENT = (1205, 1222, 3960, 3961)
-#: The trigger's own ROLLBACK; what a trigger raises itself has a number from 50000.
-TRIGGER_ENDED = 3609
+#: A text too long for its column (8152 before SQL Server 2019), which the driver takes for an error of syntax: SQLSTATE
+#: 42000. And the trigger's own ROLLBACK; what a trigger raises itself has a number from 50000.
+REFUSED = (2628, 3609, 8152)
 RAISED_MIN = 50000
 #: What ``telling`` makes of them, so that neither the session's language nor the driver hides the number.
 TRANSIENT_TEXT = "kwit: to be repeated"
@@ -78,8 +79,8 @@ class Session(NamedTuple):
 
 
 def telling(sql: str) -> str:
-    """Return a batch whose error says by itself whether it may be repeated, or is a refusal that a trigger raised."""
-    numbers = ", ".join(map(str, TRANSIENT))
+    """Return a batch whose error says by itself whether it may be repeated, or is a refusal of what is in a row."""
+    transient, refused = (", ".join(map(str, numbers)) for numbers in (TRANSIENT, REFUSED))
     return f"""
 SET NOCOUNT ON;
 BEGIN TRY
@@ -88,8 +89,8 @@ END TRY
 BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
-        WHEN @number IN ({numbers}) THEN N'{TRANSIENT_TEXT}'
-        WHEN @number >= {RAISED_MIN} OR @number = {TRIGGER_ENDED} THEN N'{REFUSAL_TEXT}'
+        WHEN @number IN ({transient}) THEN N'{TRANSIENT_TEXT}'
+        WHEN @number >= {RAISED_MIN} OR @number IN ({refused}) THEN N'{REFUSAL_TEXT}'
     END;
     IF @told IS NULL
     BEGIN;
@@ -244,7 +245,8 @@ def stream(
         yield from generic.gathered(fetch_page, min(rows, CHUNK_ROWS_MAX))
     finally:
         if connection.connection is not None and not connection.needs_rollback:
-            fetch(connection, f"DROP TABLE IF EXISTS {table};")
+            # Also when filling it failed, before a page could set the waiting back.
+            fetch(connection, f"SET LOCK_TIMEOUT {wait_ms:d};\nDROP TABLE IF EXISTS {table};")
 
 
 def created(table: str, types: Sequence[str]) -> str:

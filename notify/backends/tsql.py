@@ -71,9 +71,9 @@ FROM OPENJSON(%s) WITH (
     language nvarchar(max) '$[3]', payload nvarchar(max) '$[4]' AS JSON, tenant nvarchar(max) '$[5]'
 ) AS r;
 """
-# READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, READPAST is refused without it. LOOP JOIN: the rows that were
-# locked are looked up by their ids, in whatever plan; a scan would wait for the rows of the other workers. The hints
-# only save waiting; what decides between two workers is the condition that the UPDATE repeats.
+# READCOMMITTEDLOCK: Microsoft asks for it beside READPAST where READ_COMMITTED_SNAPSHOT is on (error 650). LOOP JOIN:
+# the rows that were locked are looked up by their ids, in whatever plan; a scan would wait for the rows of the other
+# workers. The hints only save waiting; what decides between two workers is the condition that the UPDATE repeats.
 CLAIM_MAILS = """
 DECLARE @now datetime2(6) = %s;
 DECLARE @claimed TABLE (id bigint NOT NULL PRIMARY KEY, due_at datetime2(6) NOT NULL);

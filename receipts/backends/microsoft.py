@@ -68,7 +68,7 @@ def fetch(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any] | Non
 
 
 def stale_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]) -> list[Standing]:
-    # READCOMMITTEDLOCK: with READ_COMMITTED_SNAPSHOT on, the row itself is read and not a version of it.
+    # UPDLOCK locks, and so reads, the row itself and not a version of it, with READ_COMMITTED_SNAPSHOT on as well.
     sql = f"""{APPROVED}
 DECLARE @stale TABLE (
     id bigint NOT NULL PRIMARY KEY, there bit NOT NULL, revision bigint NULL, qty bigint NULL, state nvarchar(max) NULL
@@ -113,27 +113,30 @@ ORDER BY held.{shape.id};
 def change_rows(
     connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
 ) -> int:
-    # OUTPUT … INTO: without INTO, SQL Server refuses a table that has a trigger (error 334).
+    # OUTPUT … INTO: without INTO, SQL Server refuses a table that has a trigger (error 334). OUTPUT tells what the
+    # UPDATE itself wrote, even where an INSTEAD OF trigger wrote nothing or an AFTER trigger something else; so what
+    # is audited is read from the row.
     sql = f"""{APPROVED}
-DECLARE @changed TABLE (
-    id bigint NOT NULL PRIMARY KEY, revision_before bigint NOT NULL, revision_after bigint NOT NULL,
-    qty bigint NOT NULL, state_before nvarchar(max) NOT NULL, state_after nvarchar(max) NOT NULL
+DECLARE @before TABLE (
+    id bigint NOT NULL PRIMARY KEY, revision_before bigint NOT NULL, state_before nvarchar(max) NOT NULL
 );
 DECLARE @audited bigint = 0;
 WHILE @slice <= @last
 BEGIN
-    DELETE FROM @changed;
     UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
-    OUTPUT inserted.{shape.id}, deleted.{shape.revision}, inserted.{shape.revision}, inserted.{shape.qty},
-        deleted.{shape.state}, inserted.{shape.state}
-    INTO @changed (id, revision_before, revision_after, qty, state_before, state_after)
+    OUTPUT deleted.{shape.id}, deleted.{shape.revision}, deleted.{shape.state}
+    INTO @before (id, revision_before, state_before)
     FROM @approved AS a INNER LOOP JOIN {shape.table} ON {shape.table}.{shape.id} = a.id
     WHERE a.slice = @slice AND {shape.table}.{shape.tenant} = %s
         AND {shape.table}.{shape.revision} = a.revision AND {shape.table}.{shape.qty} = a.qty
         AND {shape.table}.{shape.state} = %s;
     INSERT INTO receipts_audit
         (change_id, target_id, revision_before, revision_after, qty, state_before, state_after)
-    SELECT %s, id, revision_before, revision_after, qty, state_before, state_after FROM @changed ORDER BY id;
+    SELECT %s, b.id, b.revision_before, held.{shape.revision}, held.{shape.qty}, b.state_before, held.{shape.state}
+    FROM @approved AS a INNER LOOP JOIN @before AS b ON b.id = a.id
+    INNER LOOP JOIN {shape.table} AS held ON held.{shape.id} = b.id
+    WHERE a.slice = @slice AND held.{shape.revision} > b.revision_before
+    ORDER BY b.id;
     SET @audited = @audited + @@ROWCOUNT;
     SET @slice = @slice + 1;
 END;
@@ -144,19 +147,19 @@ SELECT @audited;
 
 
 def change_row(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
+    # The row itself is read, for the same reason as in change_rows.
     sql = f"""
 SET NOCOUNT ON;
-DECLARE @changed TABLE (
-    id bigint NOT NULL, revision bigint NOT NULL, qty bigint NOT NULL, state nvarchar(max) NOT NULL
-);
+DECLARE @changed TABLE (id bigint NOT NULL);
 UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
-OUTPUT inserted.{shape.id}, inserted.{shape.revision}, inserted.{shape.qty}, inserted.{shape.state}
-INTO @changed (id, revision, qty, state)
+OUTPUT inserted.{shape.id} INTO @changed (id)
 WHERE {shape.id} = %s AND {shape.tenant} = %s AND {shape.revision} = %s AND {shape.qty} = %s AND {shape.state} = %s;
-SELECT id, revision, qty, state FROM @changed;
+SELECT held.{shape.id}, held.{shape.revision}, held.{shape.qty}, held.{shape.state}
+FROM @changed AS c INNER JOIN {shape.table} AS held ON held.{shape.id} = c.id
+WHERE held.{shape.revision} > %s;
 """
     compared = [target.id, tenant, target.revision, target.qty, shape.required_state]
-    rows = fetch(connection, sql, [*shape.set_params, *compared])
+    rows = fetch(connection, sql, [*shape.set_params, *compared, target.revision])
     return Standing(rows[0][0], True, *rows[0][1:]) if rows else None
 
 

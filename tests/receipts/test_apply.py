@@ -18,6 +18,7 @@ from receipts.api import (
     rehearse_change,
 )
 from receipts.models import Audit, Change
+from tests.babelfish import is_stand_in
 from tests.factories import make_line
 from tests.receipts.plain import cancel, states, target
 
@@ -355,16 +356,21 @@ def test_a_database_that_silently_writes_less_is_no_success(table, break_with_tr
 
 def test_a_database_that_sets_another_state_is_no_success(break_with_trigger):
     """R11: a trigger keeps the row pending; a receipt of "pending" is not what was asked for."""
-    if connection.vendor != "postgresql":
-        pytest.skip("only there can a trigger change the row that is about to be written")
+    if connection.vendor == "sqlite":
+        pytest.skip("no trigger can change the row that is about to be written there")
     line = make_line()
     break_with_trigger(
-        "portal_orderline", "UPDATE", sqlite="", microsoft="", postgresql="NEW.state = OLD.state; RETURN NEW"
+        "portal_orderline",
+        "UPDATE",
+        sqlite="",
+        postgresql="NEW.state = OLD.state; RETURN NEW",
+        microsoft="UPDATE l SET revision = i.revision FROM portal_orderline AS l JOIN inserted AS i ON i.id = l.id",
     )
 
     with pytest.raises(NotWritten):
         cancel(target(line))
-    with pytest.raises(NotWritten):
+    # The stand-in's OUTPUT tells nothing where there is an INSTEAD OF trigger.
+    with pytest.raises(Conflict if is_stand_in() else NotWritten):
         cancel_one(tenant="acme", target=target(line))
 
     assert states(line) == [("pending", 4)]

@@ -67,7 +67,7 @@ BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
         WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
-        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+        WHEN @number >= 50000 OR @number IN (2628, 3609, 8152) THEN N'kwit: refused'
     END;
     IF @told IS NULL
     BEGIN;
@@ -93,7 +93,7 @@ BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
         WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
-        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+        WHEN @number >= 50000 OR @number IN (2628, 3609, 8152) THEN N'kwit: refused'
     END;
     IF @told IS NULL
     BEGIN;
@@ -117,7 +117,7 @@ BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
         WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
-        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+        WHEN @number >= 50000 OR @number IN (2628, 3609, 8152) THEN N'kwit: refused'
     END;
     IF @told IS NULL
     BEGIN;
@@ -148,7 +148,7 @@ BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
         WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
-        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+        WHEN @number >= 50000 OR @number IN (2628, 3609, 8152) THEN N'kwit: refused'
     END;
     IF @told IS NULL
     BEGIN;
@@ -168,7 +168,7 @@ BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
         WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
-        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+        WHEN @number >= 50000 OR @number IN (2628, 3609, 8152) THEN N'kwit: refused'
     END;
     IF @told IS NULL
     BEGIN;
@@ -188,7 +188,7 @@ BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
         WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
-        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+        WHEN @number >= 50000 OR @number IN (2628, 3609, 8152) THEN N'kwit: refused'
     END;
     IF @told IS NULL
     BEGIN;
@@ -208,7 +208,7 @@ BEGIN CATCH
     DECLARE @number int = ERROR_NUMBER(), @told nvarchar(2048);
     SET @told = CASE
         WHEN @number IN (1205, 1222, 3960, 3961) THEN N'kwit: to be repeated'
-        WHEN @number >= 50000 OR @number = 3609 THEN N'kwit: refused'
+        WHEN @number >= 50000 OR @number IN (2628, 3609, 8152) THEN N'kwit: refused'
     END;
     IF @told IS NULL
     BEGIN;

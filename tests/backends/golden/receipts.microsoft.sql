@@ -49,25 +49,26 @@ SELECT r.id, r.revision, r.qty, (ROW_NUMBER() OVER (ORDER BY r.id) - 1) / 2000
 FROM OPENJSON(%s) WITH (id bigint '$[0]', revision bigint '$[1]', qty bigint '$[2]') AS r;
 DECLARE @slice bigint = 0, @last bigint = (SELECT MAX(slice) FROM @approved);
 
-DECLARE @changed TABLE (
-    id bigint NOT NULL PRIMARY KEY, revision_before bigint NOT NULL, revision_after bigint NOT NULL,
-    qty bigint NOT NULL, state_before nvarchar(max) NOT NULL, state_after nvarchar(max) NOT NULL
+DECLARE @before TABLE (
+    id bigint NOT NULL PRIMARY KEY, revision_before bigint NOT NULL, state_before nvarchar(max) NOT NULL
 );
 DECLARE @audited bigint = 0;
 WHILE @slice <= @last
 BEGIN
-    DELETE FROM @changed;
     UPDATE [portal_orderline] SET [state] = %s, [revision] = [portal_orderline].[revision] + 1
-    OUTPUT inserted.[id], deleted.[revision], inserted.[revision], inserted.[qty],
-        deleted.[state], inserted.[state]
-    INTO @changed (id, revision_before, revision_after, qty, state_before, state_after)
+    OUTPUT deleted.[id], deleted.[revision], deleted.[state]
+    INTO @before (id, revision_before, state_before)
     FROM @approved AS a INNER LOOP JOIN [portal_orderline] ON [portal_orderline].[id] = a.id
     WHERE a.slice = @slice AND [portal_orderline].[tenant] = %s
         AND [portal_orderline].[revision] = a.revision AND [portal_orderline].[qty] = a.qty
         AND [portal_orderline].[state] = %s;
     INSERT INTO receipts_audit
         (change_id, target_id, revision_before, revision_after, qty, state_before, state_after)
-    SELECT %s, id, revision_before, revision_after, qty, state_before, state_after FROM @changed ORDER BY id;
+    SELECT %s, b.id, b.revision_before, held.[revision], held.[qty], b.state_before, held.[state]
+    FROM @approved AS a INNER LOOP JOIN @before AS b ON b.id = a.id
+    INNER LOOP JOIN [portal_orderline] AS held ON held.[id] = b.id
+    WHERE a.slice = @slice AND held.[revision] > b.revision_before
+    ORDER BY b.id;
     SET @audited = @audited + @@ROWCOUNT;
     SET @slice = @slice + 1;
 END;
@@ -75,14 +76,13 @@ SELECT @audited;
 
 -- change_row
 SET NOCOUNT ON;
-DECLARE @changed TABLE (
-    id bigint NOT NULL, revision bigint NOT NULL, qty bigint NOT NULL, state nvarchar(max) NOT NULL
-);
+DECLARE @changed TABLE (id bigint NOT NULL);
 UPDATE [portal_orderline] SET [state] = %s, [revision] = [revision] + 1
-OUTPUT inserted.[id], inserted.[revision], inserted.[qty], inserted.[state]
-INTO @changed (id, revision, qty, state)
+OUTPUT inserted.[id] INTO @changed (id)
 WHERE [id] = %s AND [tenant] = %s AND [revision] = %s AND [qty] = %s AND [state] = %s;
-SELECT id, revision, qty, state FROM @changed;
+SELECT held.[id], held.[revision], held.[qty], held.[state]
+FROM @changed AS c INNER JOIN [portal_orderline] AS held ON held.[id] = c.id
+WHERE held.[revision] > %s;
 
 -- guard
 CREATE TRIGGER receipts_changes_append_only ON receipts_changes INSTEAD OF UPDATE, DELETE AS THROW 51547, N'receipts_changes is append-only: a receipt is neither changed nor deleted', 1;
