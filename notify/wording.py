@@ -50,6 +50,11 @@ LOGGED: tuple[tuple[str, Text], ...] = (
     (r"step (?P<step>\S+) failed", _("step %(step)s failed")),
     (r"step (?P<step>\S+) has warnings", _("step %(step)s has warnings")),
     (r"stopped on request before step (?P<step>\S+)", _("stopped on request before step %(step)s")),
+    (r"stopped on request after (?P<number>\d+) candidates", _("stopped on request after %(number)s candidates")),
+    (
+        r"the candidate query gave (?P<number>\d+) keys more than once: (?P<names>.+)",
+        _("the candidate query gave %(number)s keys more than once: %(names)s"),
+    ),
     (r"(?P<number>\d+) blocked: (?P<names>.+)", _("%(number)s blocked: %(names)s")),
     (r"(?P<number>\d+) not prepared: (?P<names>.+)", _("%(number)s not prepared: %(names)s")),
     (

@@ -14,7 +14,8 @@ from notify.passes import run_pass
 from notify.wording import holder_of, logged, problem_of
 from tests.factories import make_comment, make_contact, make_line, make_order
 from tests.mails import log
-from tests.notify.samples import Remark
+from tests.notify.samples import Remark, make_comments
+from tests.notify.test_events import Repeating
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,6 +65,21 @@ def test_that_a_step_failed_is_said_in_each_language_and_its_own_words_stay(add_
 
     assert "step remark failed" in logged_errors()
     assert [text for text in unsaid(logged_errors(), logged) if "no such view" not in text] == []
+
+
+def test_a_repeated_key_and_a_stop_within_a_step_are_said_in_each_language(add_step: Any, configure: Any) -> None:
+    add_step(Repeating)
+    configure(CHUNK_ROWS=1)
+    make_comments(2, line=make_line())
+    run_pass(is_full=True)
+    for _ in range(2):
+        make_comments(1, line=make_line())
+    run_pass(is_full=True, is_stopping=lambda: MailQueue.objects.count() > 1)
+
+    errors = logged_errors()
+    for word in ("more than once", "stopped on request after"):
+        assert any(word in error for error in errors), (word, errors)
+    assert unsaid(errors, logged) == []
 
 
 def test_who_holds_the_lock_is_said_in_each_language() -> None:
