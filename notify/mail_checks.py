@@ -52,4 +52,4 @@ def body_findings(step: Step) -> Iterator[CheckMessage]:
     except TemplateDoesNotExist:
         yield Warning(f"the template {name} does not exist", hint=hint, obj=type(step), id="notify.W006")
     except TemplateSyntaxError as error:
-        yield Warning(f"the template {name} is faulty: {error}", hint=hint, obj=type(step), id="notify.W006")
+        yield Warning(f"the template {name} is faulty: {error}", hint="Correct it.", obj=type(step), id="notify.W006")

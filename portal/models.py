@@ -38,6 +38,7 @@ class Order(models.Model):
 
     class Meta:
         db_table = "portal_order"
+        verbose_name = _("order")
         indexes = [models.Index(fields=["number"], name="ix_portal_order_number")]
 
     def __str__(self) -> str:
@@ -107,6 +108,7 @@ class Advice(models.Model):
 
     class Meta:
         db_table = "portal_advice"
+        verbose_name = _("delivery advice")
         constraints = [
             models.CheckConstraint(condition=models.Q(state__in=AdviceState.values), name="ck_portal_advice_state"),
             models.CheckConstraint(
@@ -142,6 +144,7 @@ class Comment(models.Model):
 
     class Meta:
         db_table = "portal_comment"
+        verbose_name = _("comment")
         indexes = [
             # "Is there a newer comment on this line?" is a seek.
             models.Index(fields=["line", "id"], name="ix_portal_comment_line"),

@@ -72,10 +72,14 @@ def age_tiles(newest: Latest, window: Window) -> list[Tile]:
         ago = _("%s ago") % age(oldest, now=window.now)
         moment = oldest.isoformat()
         tiles.append(Tile(_("last look at all events"), ago, url("runlog", step=step, since=moment, until=moment)))
-    count = len(newest.skipped)
-    many = f"{count}+" if count == LATEST_MAX else str(count)
-    tiles.append(Tile(_("skipped in a row"), many, url("runlog", "skipped")))
+    tiles.append(Tile(_("skipped in a row"), shown_skips(newest), url("runlog", "skipped")))
     return tiles
+
+
+def shown_skips(newest: Latest) -> str:
+    """Return how many passes were skipped in a row, as far as was looked."""
+    count = len(newest.skipped)
+    return f"{count}+" if count == LATEST_MAX else str(count)
 
 
 def lock_tiles(newest: Latest) -> list[Tile]:
@@ -121,13 +125,13 @@ def pass_findings(newest: Latest, window: Window) -> list[Finding]:
         link = url("runlog", "change", newest.newest.pk)
         found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=link))
     if len(newest.skipped) > SKIPS_NORMAL:
-        text = ngettext("%d pass was skipped in a row.", "%d passes were skipped in a row.", len(newest.skipped))
+        text = ngettext("%s pass was skipped in a row.", "%s passes were skipped in a row.", len(newest.skipped))
         holder = holder_of(skip_of(newest.skipped[0].error).holder)
         what_to_do = _("The lock is held by %s. See whether that process still works.") % holder
         found.append(
             Finding(
                 badge=OUTCOMES[Outcome.SKIPPED],
-                text=text % len(newest.skipped),
+                text=text % shown_skips(newest),
                 what_to_do=what_to_do,
                 url=url("runlog", "skipped"),
             )

@@ -80,6 +80,17 @@ def test_two_skips_in_a_row_are_normal_and_three_are_not(admin_client: Client) -
     assert "host app-2, process 4711" in page
 
 
+def test_more_skips_than_are_looked_at_are_not_told_as_so_many(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("figures", "panels"):
+        monkeypatch.setattr(f"notify.pages.{module}.LATEST_MAX", 4)
+    for minute in range(6):
+        log(started_at=timezone.now() - timedelta(minutes=minute), outcome="skipped", error=HOLDER)
+
+    assert "4+ passes were skipped in a row" in text_of(admin_client, "/admin/")
+
+
 def test_the_dashboard_adds_up_the_log_of_the_range_only(admin_client: Client) -> None:
     now = timezone.now()
     for hours, mails in ((1, 5), (2, 7), (30, 100)):

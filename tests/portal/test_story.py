@@ -147,12 +147,13 @@ def test_the_demo_refuses_to_make_a_superuser_on_a_production_site(settings):
 
 
 @pytest.mark.django_db
-def test_a_busy_port_is_named_before_anything_is_touched():
+def test_a_busy_port_is_named_before_anything_is_touched(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CommandError, match=f"port {port} "):
-            call_command("demo", "--port", str(port))
+            call_command("demo", "--port", str(port), "--json")
 
+    assert f"port {port} " in json.loads(capsys.readouterr().out)["error"]
     assert not Order.objects.exists()
 
 

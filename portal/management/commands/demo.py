@@ -4,13 +4,12 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-from django.db import connections
+from desk.management.command import DeskCommand
 
 from ... import demo
 
 
-class Command(BaseCommand):
+class Command(DeskCommand):
     """Set up a database, play the story on real rows, then serve the admin until Ctrl-C."""
 
     # Checks may open the database, and which one that is has yet to be decided; migrate and runserver check.
@@ -22,7 +21,7 @@ class Command(BaseCommand):
         """Declare what ``make demo`` passes on."""
         parser.add_argument("--serve", type=int, choices=[0, 1], default=1, help="0 ends after the story")
         parser.add_argument("--port", type=int, default=8000, help="where the admin listens (8000)")
-        parser.add_argument("--database", choices=tuple(connections), metavar="ALIAS", help="where the story plays")
+        self.add_database(parser, "where the story plays")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object before serving")
 
     def handle(self, *, serve: int, port: int, database: str | None, is_json: bool, **options: Any) -> None:
