@@ -85,7 +85,7 @@ def bare(mails: list, port: int) -> None:
     from email.policy import SMTP
 
     from notify.conf import Conf
-    from notify.letters import make_letter, render_mail
+    from notify.delivery.email import make_letter, render_mail
 
     conf = Conf()
     with smtplib.SMTP("127.0.0.1", port) as connection:
@@ -105,7 +105,7 @@ def bare(mails: list, port: int) -> None:
 
 def ours(port: int) -> float:
     """Deliver what is queued; return the seconds."""
-    from notify.delivery import deliver_due
+    from notify.delivery.runner import deliver_due
     from notify.transports.smtp import SmtpOptions, SmtpTransport
 
     report = []
@@ -125,7 +125,7 @@ def others(name: str, count: int, port: int) -> float | None:
     if "mssql" in os.environ["DATABASE_URL"].partition(":")[0]:
         print(f"  ({name} is not measured: it is not made for SQL Server)", file=sys.stderr)
         return None
-    from notify.bodies import render_body
+    from notify.messages.bodies import render_body
 
     body = render_body("comment", VALUES, language="en")
     given = {

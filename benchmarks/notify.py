@@ -111,7 +111,7 @@ def history(vendor: str, *, few: int, many: int, flagged: int) -> Iterator[Figur
 
 def throughput(vendor: str, *, new: int) -> Iterator[Figure]:
     """Yield the time for new events beside as many old ones, and its ratio to plain SQL."""
-    from notify.passes import run_pass
+    from notify.passes.runner import run_pass
     from portal.models import Comment
     from tests.babelfish import is_stand_in
 
@@ -245,7 +245,7 @@ def multiply_lines(vendor: str, wanted: int) -> int:
 
 def idle(*kinds: str) -> float:
     """Return the median time of an ordinary pass that finds nothing; the first, which looks at all, is not counted."""
-    from notify.passes import run_pass
+    from notify.passes.runner import run_pass
 
     def call() -> None:
         report = run_pass(kinds=kinds or None)
@@ -323,7 +323,7 @@ def child(expected: int) -> dict[str, float]:
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
-    from notify.passes import run_pass
+    from notify.passes.runner import run_pass
 
     reports: list[Any] = []
     took = seconds(lambda: reports.append(run_pass(kinds=["comment"], is_full=True)))

@@ -45,7 +45,7 @@ ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[:
 
 INSTALLED_APPS = [
     # Before the admin: it puts the dashboard on the admin's first page.
-    "desk",
+    "kwit",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -60,7 +60,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "desk.middleware.StrictPolicyMiddleware",
+    "kwit.middleware.StrictPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -157,7 +157,7 @@ NOTIFY = {
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
 }
-DESK = {
+KWIT = {
     "METRICS_TOKEN": env.str("METRICS_TOKEN", default=""),
     "METRICS_OPEN": env.bool("METRICS_OPEN", default=False),
 }
@@ -251,7 +251,7 @@ if ACCOUNTS:
         # The form that leads to the provider is followed by a redirect, which a browser counts as the form's target.
         DESK_FORM_TARGETS = ["{0.scheme}://{0.netloc}".format(urlsplit(OIDC_SERVER_URL))]
 
-# What the ready-made groups of ``manage.py desk_groups`` may see of the sample business.
+# What the ready-made groups of ``manage.py kwit_groups`` may see of the sample business.
 DESK_GROUPS = {"viewer": ["portal.view_order", "portal.view_orderline"]}
 
 SESSION_COOKIE_AGE = int(env.duration("SESSION_AGE", default="12:00:00").total_seconds())

@@ -17,6 +17,6 @@ if settings.ACCOUNTS:
     urlpatterns += [path("accounts/", include("allauth.urls"))]
 urlpatterns += [
     path("admin/", admin.site.urls),
-    path("", include("desk.urls")),
+    path("", include("kwit.urls")),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

@@ -1,6 +1,6 @@
-"""Registers the pages; they need the app ``desk``, without which the engine runs as before."""
+"""Register the admin pages; they need the app ``kwit``, without which the engine runs as before."""
 
 from django.apps import apps
 
-if apps.is_installed("desk"):
-    from .pages import api, channels, control, mails, measures, panels, runs, suppressions, tasks  # noqa: F401
+if apps.is_installed("kwit"):
+    from .pages import api, channels, control, dashboard, mails, metrics, runs, suppressions, tasks  # noqa: F401

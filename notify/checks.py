@@ -13,8 +13,8 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.utils import timezone
 
-from .backends import room_for
 from .conf import conf
+from .dialects import dialect_of
 from .errors import LockUnusable
 from .models import KIND_LENGTH_MAX, Control, RunLog
 from .steps import FlaggedStep, Scope, Step, columns_of, registered
@@ -217,7 +217,7 @@ def check_lock(alias: str) -> Iterator[CheckMessage]:
     """E022: a session lock cannot hold on this connection; W002: memory of a pass is not flat."""
     connection = connections[alias]
     try:
-        room_for(connection).check_session(connection)
+        dialect_of(connection).check_session(connection)
     except (LockUnusable, DatabaseError) as error:
         hint = "Every pass would end with this error; give Kwit a connection to the server itself."
         yield Error(str(error), hint=hint, obj=alias, id="notify.E022")
@@ -235,7 +235,7 @@ LEVELS: dict[str, Callable[..., CheckMessage]] = {"E": Error, "W": Warning, "I":
 def check_weaknesses(alias: str) -> Iterator[CheckMessage]:
     """E023, W007, I001: settings of a database that a pass suffers from."""
     connection = connections[alias]
-    for found in room_for(connection).weaknesses(connection):
+    for found in dialect_of(connection).weaknesses(connection):
         letter = found.id.partition(".")[2][0]
         yield LEVELS[letter](found.about, hint=found.what_to_do, obj=alias, id=found.id)
 

@@ -11,7 +11,7 @@ from django.template.loader import get_template
 
 from .conf import conf
 from .steps import Step, registered
-from .transports.finding import find_transport
+from .transports.factory import find_transport
 from .transports.smtp import TIMEOUT_S, SmtpTransport
 
 

@@ -10,9 +10,10 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
-from .fields import ExactCharField, TenantIndex, UtcDateTimeField, UtcNow
+from kwit.db.fields import ExactCharField, TenantIndex, UtcDateTimeField, UtcNow
+
 from .querysets import AttemptQuerySet, MailQueueQuerySet, RunLogQuerySet, SuppressionQuerySet, TaskQueueQuerySet
-from .texts import TENANT_UNITS_MAX
+from .text import TENANT_UNITS_MAX
 
 KIND_LENGTH_MAX = 10
 #: UTF-16 code units, because that is what NVARCHAR(n) counts; 255 fits every mail client's list.

@@ -27,7 +27,7 @@ from django.utils import translation
 
 from .errors import UnknownStep
 from .models import Control
-from .texts import clean
+from .text import clean
 
 #: The columns of an event that the engine reads; every other column is a value for the templates, and ``tenant``, the
 #: last of these, is one as well.

@@ -1,6 +1,6 @@
-"""Registers the pages; they need the app ``desk``."""
+"""Registers the pages; they need the app ``kwit``."""
 
 from django.apps import apps
 
-if apps.is_installed("desk"):
+if apps.is_installed("kwit"):
     from . import pages  # noqa: F401

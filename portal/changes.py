@@ -1,6 +1,6 @@
 """The kinds of change that may be made to order lines."""
 
-from receipts.kinds import ChangeKind, register
+from receipts.change_types import ChangeKind, register
 
 from .models import LineState, OrderLine
 

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.crypto import get_random_string
 
-from desk import groups
+from kwit.people import groups
 from notify.models import RunLog
 from receipts.models import Change
 

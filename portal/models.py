@@ -3,7 +3,7 @@
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from notify.fields import ExactCharField, UtcDateTimeField, UtcNow
+from kwit.db.fields import ExactCharField, UtcDateTimeField, UtcNow
 
 
 class Contact(models.Model):

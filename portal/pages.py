@@ -10,13 +10,13 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.admins import WindowAdmin
-from desk.filters import Choice, Filter, equals
-from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Text
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Text
+from kwit.admin.filters import Choice, Filter, equals
 from notify.models import Control
-from notify.pages.explaining import explain_url
+from notify.pages.explain import explain_url
 from receipts.models import StoredPlan
-from receipts.pages.drafting import plan_act
+from receipts.pages.plan_drafts import plan_act
 
 from .models import LineState, OrderLine
 from .notifications import CommentAdded, LineRejected, OrderRegistered

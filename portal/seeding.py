@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db import connections, models, router, transaction
 from django.db.models import Max
 
-from .backends import room_for
+from .backends import dialect_of
 from .models import Advice, AdviceState, Comment, Contact, LineState, Order, OrderLine
 from .vocabulary import ITEMS, NOTES, PEOPLE, REASONS, REMARKS
 
@@ -168,7 +168,7 @@ def seed(plan: Plan, *, using: str | None = None, progress: Callable[[int], obje
         ids, connection = Ids(), connections[using]
         while chunk := list(islice(rows, CHUNK_ROWS)):
             with transaction.atomic(using=using):
-                ids.extend(room_for(connection).insert(connection, model, names, chunk))
+                ids.extend(dialect_of(connection).insert(connection, model, names, chunk))
             progress(len(chunk))
         return ids
 

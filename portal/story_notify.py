@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connections, transaction
 
-from notify.backends import room_for
+from notify.dialects import dialect_of
 from notify.models import MailQueue, RunLog
 
 from .models import Comment, Contact, Order, OrderLine
@@ -107,7 +107,7 @@ def run_command(name: str, *arguments: str, using: str) -> dict[str, Any]:
 def another_session_holding_the_lock(*, using: str) -> Iterator[None]:
     """Hold the pass lock in a second session of the same database, as a pass on another machine would."""
     with contextlib.closing(connections[using].copy()) as second:
-        room = room_for(second)
+        room = dialect_of(second)
         answer = room.try_lock(second)
         if not answer.is_granted:
             raise CommandError(f"another pass is running on this database ({answer.holder or 'unknown session'})")

@@ -1,6 +1,6 @@
-"""Registers the pages; they need the app ``desk``, without which the engine runs as before."""
+"""Register the admin pages; they need the app ``kwit``, without which the engine runs as before."""
 
 from django.apps import apps
 
-if apps.is_installed("desk"):
-    from .pages import api, measures, panels, plans, receipts, reconciling, runs  # noqa: F401
+if apps.is_installed("kwit"):
+    from .pages import api, dashboard, metrics, plans, receipts, reconcile, runs  # noqa: F401

@@ -2,8 +2,8 @@
 
 from .apply import Outcome, apply_change, apply_surely, cancel_many, cancel_one, rehearse_change
 from .approvals import apply_plan, apply_plan_surely, approve_plan, edit_plan, get_plan, list_plans, store_plan
-from .canonical import Target
 from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
+from .plans.canonical import Target
 from .previews import preview_change
 from .reconcile import inspect_change, reconcile, record_reconciliation
 

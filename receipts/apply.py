@@ -9,15 +9,15 @@ from typing import TypeVar
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, connections, router, transaction
 
-from . import plans
-from .backends import get_room
-from .backends.base import Standing
-from .canonical import Target
+from .change_types import ChangeKind, get_kind
 from .conf import load_settings
+from .dialects import dialect_of
+from .dialects.base import Standing
 from .errors import ChangeIdReused, Collided, NotWritten, OutcomeUnknown, Problem, Stale
-from .kinds import ChangeKind, get_kind
 from .models import Audit, Change
-from .plans import Plan
+from .plans import model as plans
+from .plans.canonical import Target
+from .plans.model import Plan
 
 #: Attempts of a transaction that the database gives up for another one's sake. Each loses only to one that got through.
 ATTEMPTS_MAX = 10
@@ -161,7 +161,7 @@ def apply_surely(
 
 def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable[[float], None]) -> Outcome:
     """Apply, again over a new connection when one is lost; ``apply`` returns False when it finds itself applied."""
-    connection, room = connections[alias], get_room(connections[alias])
+    connection, room = connections[alias], dialect_of(connections[alias])
     # A connection inside the caller's transaction cannot be replaced: what was lost with it is the caller's to repeat.
     pauses = (None,) if connection.in_atomic_block else (*RECONNECT_PAUSES_S, None)
     lost: Exception | None = None
@@ -199,7 +199,7 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
             with transaction.atomic(using=alias, durable=durable):
                 return verb()
         except DatabaseError as error:
-            room = get_room(connection)
+            room = dialect_of(connection)
             if connection.in_atomic_block and not connection.needs_rollback and room.has_lost_transaction(connection):
                 # The caller must not go on as if what it wrote before were still there.
                 transaction.set_rollback(True, using=alias)
@@ -213,7 +213,7 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
 def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
     """Change one row, or say why not."""
     connection, (target,) = connections[alias], plan.targets
-    room, shape = get_room(connection), kind.shape(connection)
+    room, shape = dialect_of(connection), kind.shape(connection)
     row = room.change_row(connection, shape, plan.tenant, target)
     if row is not None:
         if kind.state_after not in (None, row.state):
@@ -235,7 +235,7 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
         connection = connections[alias]
-        if connection.needs_rollback or get_room(connection).has_lost_transaction(connection):
+        if connection.needs_rollback or dialect_of(connection).has_lost_transaction(connection):
             # With XACT_ABORT ON the error has ended the transaction; where the driver has begun another one since, the
             # savepoint was not found, and Django lets nobody ask for anything.
             raise
@@ -260,7 +260,7 @@ def is_applied(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> bool:
 def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
     """Lock, compare, change and audit every row; raise when one is not as approved."""
     connection = connections[alias]
-    room, shape = get_room(connection), kind.shape(connection)
+    room, shape = dialect_of(connection), kind.shape(connection)
     if standing := room.stale_rows(connection, shape, plan.tenant, plan.targets):
         raise Stale(explained(kind, plan, standing))
     changed = room.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)

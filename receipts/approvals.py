@@ -10,12 +10,12 @@ from typing import Any
 from django.db import IntegrityError, router, transaction
 from django.utils import timezone
 
-from . import plans
 from .apply import Outcome, apply_once, checked_plan, repeated, surely
-from .canonical import Target, stored_targets
+from .change_types import get_kind
 from .errors import ChangeIdReused, NotApproved, Stale
-from .kinds import get_kind
 from .models import StoredPlan
+from .plans import model as plans
+from .plans.canonical import Target, stored_targets
 from .querysets import PlanState
 
 #: What a list says of a plan; its targets may be ten thousand.

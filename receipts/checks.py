@@ -14,9 +14,9 @@ from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError, NotSupportedError, connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from .backends import get_room
+from .change_types import ChangeKind, each_kind
 from .conf import load_settings
-from .kinds import ChangeKind, each_kind
+from .dialects import dialect_of
 from .models import Change
 
 #: What ``manage.py doctor`` runs.
@@ -140,7 +140,7 @@ def database_flaws(alias: str) -> Iterator[CheckMessage]:
     """Find what is wrong with one database."""
     connection = connections[alias]
     try:
-        room = get_room(connection)
+        room = dialect_of(connection)
         tables = set(connection.introspection.table_names())
     except NotSupportedError as error:
         yield Error(f"{alias}: {error}", hint="use one of these databases", id="receipts.E034")

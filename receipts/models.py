@@ -8,7 +8,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from .fields import ExactCharField, UtcDateTimeField, UtcNow
+from kwit.db.fields import ExactCharField, UtcDateTimeField, UtcNow
+
 from .querysets import ChangeQuerySet, Found, PlanQuerySet, PlanState, RunOutcome, RunQuerySet
 
 

@@ -9,13 +9,13 @@ from django.db import connections, router
 from django.utils import timezone
 
 from .apply import as_problem, first_problem
-from .backends import get_room
-from .backends.base import Standing
-from .canonical import Target
+from .change_types import ChangeKind, get_kind
+from .dialects import dialect_of
+from .dialects.base import Standing
 from .errors import Problem
-from .kinds import ChangeKind, get_kind
 from .models import Change
-from .plans import QTY_MAX, REVISION_MAX
+from .plans.canonical import Target
+from .plans.model import QTY_MAX, REVISION_MAX
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def renew_targets(*, kind: str, tenant: str, ids: Iterable[int], using: str | No
 def standings(kind: ChangeKind, tenant: str, ids: Sequence[int], *, using: str | None) -> dict[int, Standing]:
     """Read how rows stand now, by id."""
     connection = connections[using or router.db_for_write(Change)]
-    rows = get_room(connection).standing_rows(connection, kind.shape(connection), tenant, ids)
+    rows = dialect_of(connection).standing_rows(connection, kind.shape(connection), tenant, ids)
     return {row.id: row for row in rows}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import models
 
-from .fields import UtcNow
+from kwit.db.fields import UtcNow
 
 
 class PlanState(models.TextChoices):

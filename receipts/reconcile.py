@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, cast
 
 from django.db import IntegrityError, connections, router, transaction
 
-from .canonical import Target, canonical_targets, digest, stored_targets
-from .kinds import get_kind
+from .change_types import get_kind
 from .models import Audit, Change, Reconciliation, Verdict
+from .plans.canonical import Target, canonical_targets, digest, stored_targets
 from .querysets import ChangeQuerySet, Found
 
 

@@ -16,8 +16,9 @@ from datetime import timedelta
 
 from django.db import DatabaseError, IntegrityError, connections, router, transaction
 
+from kwit.db.fields import UtcNow
+
 from .errors import UnknownKind
-from .fields import UtcNow
 from .models import ReconciliationRun
 from .querysets import RunOutcome
 from .reconcile import compared, count_receipts, headers_of, record_reconciliation

@@ -19,7 +19,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.introspection import TableInfo
 from django.db.backends.signals import connection_created
 
-from notify.backends import microsoft, tsql
+from notify.dialects import sqlserver as microsoft
+from notify.dialects import tsql
 
 
 @cache
@@ -54,7 +55,7 @@ def is_babelfish(cursor: Any) -> bool:
 
 
 #: Whose migrations are run.
-OURS = ("desk", "notify", "portal", "receipts")
+OURS = ("kwit", "notify", "portal", "receipts")
 
 
 def watch_for_it() -> None:

@@ -21,7 +21,7 @@ LOCALE = ROOT / "locale"
 #: Which folders a catalog takes its texts from. The pages carry their own catalogs, so that a host site has them, too.
 HOMES = {
     LOCALE: ("portal", "templates"),
-    ROOT / "desk" / "locale": ("desk",),
+    ROOT / "kwit" / "locale": ("kwit",),
     ROOT / "notify" / "locale": ("notify",),
     ROOT / "receipts" / "locale": ("receipts",),
 }

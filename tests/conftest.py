@@ -10,7 +10,7 @@ from django.db.backends.base.operations import BaseDatabaseOperations
 from django.utils import translation
 from hypothesis import HealthCheck, settings
 
-from receipts.backends import get_room
+from receipts.dialects import dialect_of
 from receipts.models import Change
 from tests.babelfish import is_stand_in, renew_session
 
@@ -54,7 +54,7 @@ def flush_may_empty_receipts() -> Iterator[None]:
         connection = self.connection
         if not any(Change._meta.db_table in sql for sql in sql_list):
             return plain(self, sql_list)
-        room = get_room(connection)
+        room = dialect_of(connection)
         with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
             for statement in room.unguard(connection):
                 cursor.execute(statement)

@@ -37,9 +37,9 @@ ON_NO_DATABASE = [
     ["reconcile", "--all"],
     ["plan_list"],
     ["plan_apply", "1"],
-    ["desk_groups"],
-    ["desk_member", "olga"],
-    ["desk_token", "list"],
+    ["kwit_groups"],
+    ["kwit_member", "olga"],
+    ["kwit_token", "list"],
 ]
 
 
@@ -80,11 +80,11 @@ def test_on_a_database_that_is_not_there_each_command_says_so_in_one_line_and_in
         ["reconcile", "--all", "--run", "4"],
         ["plan_apply", "99"],
         ["plan_approve", "99", "--approver", "bob", "--digest", "x"],
-        ["desk_member", "nosuch"],
+        ["kwit_member", "nosuch"],
         ["notify_release", "--channel", "nosuch"],
         ["notify_release", "4711", "--confirm"],
         ["notify_retry", "4711"],
-        ["desk_token", "revoke", "nosuch", "--name", "x"],
+        ["kwit_token", "revoke", "nosuch", "--name", "x"],
     ],
     ids=" ".join,
 )
@@ -119,8 +119,8 @@ def test_an_error_is_one_object_on_stdout_too(arguments):
                 ["notify_release", "1"],
                 ["notify_retry", "--all"],
                 ["notify_work", "--rounds", "1"],
-                ["desk_groups"],
-                ["desk_member", "olga"],
+                ["kwit_groups"],
+                ["kwit_member", "olga"],
             ]
         ),
     ],

@@ -22,7 +22,7 @@ from portal.models import AdviceState, LineState
 from tests.crashing import ROOT
 
 #: The apps that the reference describes.
-OURS = [apps.get_app_config(label) for label in ("desk", "notify", "receipts", "portal")]
+OURS = [apps.get_app_config(label) for label in ("kwit", "notify", "receipts", "portal")]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 REFERENCES = sorted((ROOT / "docs").glob("reference*.md"))
 REFERENCE = "\n".join(page.read_text() for page in REFERENCES)
@@ -120,7 +120,7 @@ def our_models(*labels: str) -> list[type[models.Model]]:
     return [model for model in found if model.__module__.partition(".")[0] in labels]
 
 
-@pytest.mark.parametrize("model", our_models("desk", "notify", "receipts"), ids=lambda model: model._meta.db_table)
+@pytest.mark.parametrize("model", our_models("kwit", "notify", "receipts"), ids=lambda model: model._meta.db_table)
 def test_each_table_is_in_the_reference_with_each_column_constraint_and_index(model):
     text = section(model._meta.db_table)
     names = [field.column for field in model._meta.local_fields]

@@ -14,8 +14,8 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from desk.admins import WindowAdmin
-from desk.models import Membership
+from kwit.admin.base import WindowAdmin
+from kwit.models import Membership
 from tests.browser.story import make_user
 from tests.walking import OURS as OUR_APPS
 from tests.walking import (
@@ -289,7 +289,7 @@ def test_the_same_posts_change_rows_when_somebody_may(client: Client, own: Rows,
 
     after = snapshot()
     changed = {label for label in after if after[label] != before[label]}
-    assert {"notify.MailQueue", "notify.TaskQueue", "desk.Action"} <= changed
+    assert {"notify.MailQueue", "notify.TaskQueue", "kwit.Action"} <= changed
 
 
 def test_nobody_gets_past_the_sign_in(client: Client, own: Rows, site: Rows) -> None:

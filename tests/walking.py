@@ -16,8 +16,8 @@ from django.db.models import Model
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
-from desk.models import Action
-from desk.tokens import make_token
+from kwit.models import Action
+from kwit.people.tokens import make_token
 from notify.models import Attempt, Channel, Control, MailQueue, RunLog, Suppression, TaskQueue
 from portal.models import OrderLine
 from receipts.api import Target, cancel_many, reconcile, record_reconciliation, store_plan
@@ -30,7 +30,7 @@ ARGUMENT = re.compile(r"<(?:(\w+):)?(\w+)>")
 #: Addresses that end the walk itself, or that belong to no page.
 LEFT_OUT = re.compile(r"(^|/)(logout|password_change|static|media)(/|$)")
 #: Apps whose rows a page may show.
-OURS = ("desk", "notify", "receipts", "portal")
+OURS = ("kwit", "notify", "receipts", "portal")
 MISSING = {"int": "987654321", "uuid": "00000000-0000-4000-8000-00000000dead", "str": "no-such-thing"}
 
 

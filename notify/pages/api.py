@@ -6,10 +6,10 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from desk.encoding import as_command
-from desk.filters import Asked, Filter
-from desk.problems import bad_request, not_found
-from desk.resources import (
+from kwit.admin.filters import Asked, Filter
+from kwit.api.encoding import as_command
+from kwit.api.problems import bad_request, not_found
+from kwit.api.resources import (
     INTEGER,
     TEXT,
     Column,
@@ -21,14 +21,14 @@ from desk.resources import (
     read_query,
     register,
 )
-from desk.tenants import of_model, tenants_of
+from kwit.people.tenants import of_model, tenants_of
 
-from ..explain import explain_event
+from ..explain.event import explain_event
 from ..models import Attempt, Channel, Control, MailQueue, Outcome, RunLog, Suppression, TaskQueue
 from .attempts import ATTEMPTS_SHOWN
-from .explaining import MAIL_PERMISSION, STORIES_MAX, filters_for
+from .badges import skip_of
+from .explain import MAIL_PERMISSION, STORIES_MAX, filters_for
 from .runs import ORDER, RunLogAdmin
-from .words import skip_of
 
 RUN = ("started_at", "ended_at", "ms", "candidates", "mails", "tasks", "outcome", "error", "is_full", "host", "pid")
 RUN_COLUMNS = model_columns(RunLog, "id", "pass_id", "step", *RUN)

@@ -7,12 +7,12 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.parts import NONE, Cell, Fact, Row, Section, Table
+from kwit.admin.components import NONE, Cell, Fact, Row, Section, Table
 
 from ..addresses import parse_recipients
 from ..models import Attempt, Channel, HeldFor, MailQueue, MailState, Suppression
-from .figures import CHANNELS_MAX
-from .words import ATTEMPTS, PAUSED, STATES, addressees, line_of
+from .badges import ATTEMPTS, PAUSED, STATES, addressees, line_of
+from .stats import CHANNELS_MAX
 
 #: Attempts shown on a mail's page, the newest; a hundred recipients and twelve attempts make more.
 ATTEMPTS_SHOWN = 200

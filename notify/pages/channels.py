@@ -8,14 +8,14 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from desk.acts import Act
-from desk.admins import WindowAdmin
-from desk.parts import NONE, Cell, Detail, Fact, Row, Section
+from kwit.admin.actions import Act
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Cell, Detail, Fact, Row, Section
+from kwit.db.fields import UtcNow
 
-from ..channels import resume_channel
-from ..fields import UtcNow
+from ..delivery.channels import resume_channel
 from ..models import Channel
-from .words import PAUSED, WORKS, line_of
+from .badges import PAUSED, WORKS, line_of
 
 
 def resume(pks: Sequence[int], *, actor: str, using: str) -> int:

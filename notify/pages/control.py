@@ -9,15 +9,15 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.admins import WindowAdmin
-from desk.filters import Asked, Choice, Number, equals
-from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Table
-from desk.tenants import of_model, tenants_of
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Table
+from kwit.admin.filters import Asked, Choice, Number, equals
+from kwit.people.tenants import of_model, tenants_of
 
+from ..explain.messages import problem_of
 from ..models import Control, MailQueue, RunLog, TaskQueue
-from ..wording import problem_of
-from .explaining import explain_page, explain_url
-from .words import STATES, addressees, kinds
+from .badges import STATES, addressees, kinds
+from .explain import explain_page, explain_url
 
 #: Messages shown on an event's page; a kind makes one mail and one task.
 MESSAGES_MAX = 20

@@ -15,18 +15,18 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.admins import WindowAdmin
-from desk.filters import Asked, Choice, Id, equals
-from desk.frames import framed
-from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Text
-from desk.tenants import tenants_of
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Text
+from kwit.admin.filters import Asked, Choice, Id, equals
+from kwit.admin.sandbox import framed
+from kwit.people.tenants import tenants_of
 
+from ..explain.messages import problem_of
 from ..models import Control, MailQueue, MailState, RunLog
-from ..previews import Preview, preview_mail
-from ..wording import problem_of
+from ..operations.preview import Preview, preview_mail
+from .actions import MAIL_ACTS
 from .attempts import look_around, sections_of
-from .deciding import MAIL_ACTS
-from .words import STATES, addressees, age, line_of
+from .badges import STATES, addressees, age, line_of
 
 #: States in which a mail is over: these lists begin with the newest, all others with the one that waits longest.
 OVER = frozenset({MailState.SENT, MailState.PARTIAL})
@@ -142,7 +142,7 @@ class MailQueueAdmin(WindowAdmin):
             page = Detail(title=_("Preview"), sections=[Section(title=_("It cannot be made"), text=text)])
         back = [Link(_("Mail %d") % mail.pk, self.url("change", mail.pk))]
         context = self.context(request, title=f"{page.title}: {mail}", detail=replace(page, links=back))
-        return TemplateResponse(request, "desk/detail.html", context)
+        return TemplateResponse(request, "kwit/detail.html", context)
 
     def preview(self, mail: MailQueue, shown: Preview) -> Detail:
         """Return the page of a preview."""

@@ -18,17 +18,17 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from desk.acts import Confirmation, recorded
-from desk.admins import WindowAdmin
-from desk.filters import Asked, Check, Choice, Id, Moment, Rows, equals
-from desk.keyset import AFTER, BEFORE, beyond, ordered, page_of
-from desk.launching import start_command
-from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table, Text
+from kwit.admin.actions import Confirmation, recorded
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table, Text
+from kwit.admin.filters import Asked, Check, Choice, Id, Moment, Rows, equals
+from kwit.admin.keyset import AFTER, BEFORE, beyond, ordered, page_of
+from kwit.subprocess import start_command
 
+from ..explain.messages import logged
 from ..models import MailQueue, Outcome, RunLog, TaskQueue
-from ..wording import logged
-from .skips import SKIPS_PER_PAGE, skip_rows
-from .words import DIED, OUTCOMES, kinds, line_of, outcome_of
+from .badges import DIED, OUTCOMES, kinds, line_of, outcome_of
+from .skipped_runs import SKIPS_PER_PAGE, skip_rows
 
 ORDER = ("-started_at", "-id")
 DIED_NAME = "died"
@@ -216,7 +216,7 @@ class RunLogAdmin(WindowAdmin):
             next_query=urlencode({AFTER: page.next}) if page.next else "",
             previous_query=urlencode({BEFORE: page.previous}) if page.previous else "",
         )
-        return TemplateResponse(request, "desk/list.html", context)
+        return TemplateResponse(request, "kwit/list.html", context)
 
     def pass_view(self, request: HttpRequest, pass_id: UUID) -> HttpResponse:
         """Lead to a pass by its id; one that was just started may not have begun."""
@@ -243,7 +243,7 @@ class RunLogAdmin(WindowAdmin):
         )
         refresh_url = self.url("pass", pass_id, tried=tried + REFRESH_S)
         context = self.context(request, title=page.title, detail=page, refresh_url=refresh_url)
-        return TemplateResponse(request, "desk/detail.html", context)
+        return TemplateResponse(request, "kwit/detail.html", context)
 
     def run_view(self, request: HttpRequest) -> HttpResponse:
         """Ask, then start a pass in a process of its own."""
@@ -275,7 +275,7 @@ class RunLogAdmin(WindowAdmin):
             table=Table(head=self.head, rows=self.rows(request, list(running)), numbers=self.numbers),
             back=self.url("changelist"),
         )
-        return TemplateResponse(request, "desk/confirm.html", self.context(request, title=asked.title, asked=asked))
+        return TemplateResponse(request, "kwit/confirm.html", self.context(request, title=asked.title, asked=asked))
 
 
 SKIP_HEAD = (

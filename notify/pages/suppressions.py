@@ -14,15 +14,15 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.acts import Act, Confirmation, recorded
-from desk.admins import WindowAdmin
-from desk.filters import Filter
-from desk.parts import Cell, Detail, Fact, Link, Row, Section
+from kwit.admin.actions import Act, Confirmation, recorded
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import Cell, Detail, Fact, Link, Row, Section
+from kwit.admin.filters import Filter
 
+from ..delivery.suppressions import normal, suppress, unsuppress
 from ..errors import WrongAddress
 from ..models import ADDRESS_LENGTH_MAX, Suppression
-from ..suppressions import normal, suppress, unsuppress
-from .words import line_of
+from .badges import line_of
 
 ADD_PERMISSION = "notify.add_suppression"
 
@@ -118,7 +118,7 @@ class SuppressionAdmin(WindowAdmin):
             form=form,
             back=self.url("changelist"),
         )
-        return TemplateResponse(request, "desk/confirm.html", self.context(request, title=asked.title, asked=asked))
+        return TemplateResponse(request, "kwit/confirm.html", self.context(request, title=asked.title, asked=asked))
 
     def put_on(self, request: HttpRequest, *, address: str, reason: str) -> HttpResponse:
         """Put an address on the list, record who did, and say so."""

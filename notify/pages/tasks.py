@@ -11,13 +11,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.admins import WindowAdmin
-from desk.filters import Check, Filter, Id, equals
-from desk.parts import NONE, Badge, Cell, Detail, Fact, Row, Section
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Row, Section
+from kwit.admin.filters import Check, Filter, Id, equals
 
 from ..models import Control, RunLog, TaskQueue
-from .deciding import TASK_ACTS
-from .words import age, line_of
+from .actions import TASK_ACTS
+from .badges import age, line_of
 
 DONE = Badge(gettext_lazy("done"), "✓", "good")
 OPEN = Badge(gettext_lazy("open"), "…", "busy")

@@ -19,7 +19,7 @@ from django.core.mail.utils import DNS_NAME
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
 from .base import Letter, Reply, Result
-from .composing import compose, envelope_address
+from .mime import compose, envelope_address
 from .replies import CONFUSED_CODES, SIZE_CODES, is_channel_trouble, parse_reply, verdict
 
 #: Seconds to wait for each answer where the site sets none. RFC 5321 section 4.5.3.2 would allow 10 minutes for the

@@ -11,7 +11,7 @@ from .generic import Room
 ROOMS = ("sqlite", "postgresql", "microsoft")
 
 
-def room_for(connection: BaseDatabaseWrapper) -> Room:
+def dialect_of(connection: BaseDatabaseWrapper) -> Room:
     """Return the room of this connection's database; the one that every database can do when it has none."""
     if connection.vendor not in ROOMS:
         return cast(Room, generic)

@@ -18,7 +18,7 @@ from ..apply import settling_command
 from ..conf import load_settings
 from ..errors import Conflict, Flaw, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, UnknownKind
 from ..models import Change, StoredPlan
-from ..plans import Plan, check_origin, read_plan
+from ..plans.model import Plan, check_origin, read_plan
 
 EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS = 3, 4, 5
 #: EX_TEMPFAIL of sysexits.h: try again.

@@ -2,20 +2,20 @@
 
 from django.db import migrations
 
-from ..backends import get_room
+from ..dialects import dialect_of
 
 
 def put_guard(apps, schema_editor):
-    for statement in get_room(schema_editor.connection).guard(schema_editor.connection):
+    for statement in dialect_of(schema_editor.connection).guard(schema_editor.connection):
         schema_editor.execute(statement, params=None)
 
 
 def take_guard(apps, schema_editor):
-    for statement in get_room(schema_editor.connection).unguard(schema_editor.connection):
+    for statement in dialect_of(schema_editor.connection).unguard(schema_editor.connection):
         schema_editor.execute(statement, params=None)
 
 
 class Migration(migrations.Migration):
-    dependencies = [("receipts", "0001_receipts")]
+    dependencies = [("receipts", "0001_initial")]
 
     operations = [migrations.RunPython(put_guard, take_guard)]

@@ -6,9 +6,9 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from desk.encoding import as_command
-from desk.problems import not_found
-from desk.resources import Column, Resource, array_of, model_columns, register
+from kwit.api.encoding import as_command
+from kwit.api.problems import not_found
+from kwit.api.resources import Column, Resource, array_of, model_columns, register
 
 from ..models import Change, Reconciliation, StoredPlan
 from ..reconcile import inspect_change

@@ -15,22 +15,22 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
-from desk.admins import WindowAdmin
-from desk.filters import Asked, Check, Choice, Filter, Number, equals, read
-from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section
+from kwit.admin.filters import Asked, Check, Choice, Filter, Number, equals, read
 
+from ..change_types import get_kind
 from ..errors import UnknownKind
-from ..kinds import get_kind
 from ..models import Change, StoredPlan
-from ..plans import Plan
+from ..plans.model import Plan
 from ..querysets import PlanState
-from .drafting import again_page
-from .plans_deciding import APPLY_PERMISSION, apply_page, approve_page, may_approve
-from .plans_forms import TEMPLATE, quota_of
-from .plans_preview import content_of, part_of, section_of, sheet_of, verdict_of
-from .plans_uploading import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_page
-from .plans_words import STATES, kinds, states
-from .words import key_of
+from .badges import key_of
+from .plan_badges import STATES, kinds, states
+from .plan_decisions import APPLY_PERMISSION, apply_page, approve_page, may_approve
+from .plan_drafts import again_page
+from .plan_forms import TEMPLATE, quota_of
+from .plan_preview import content_of, part_of, section_of, sheet_of, verdict_of
+from .plan_upload import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_page
 
 #: What a plan's own page is asked: only the targets that fail, and the id after which its targets begin.
 VIEW = (

@@ -13,35 +13,25 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from desk.acts import not_posted, recorded
-from desk.admins import WindowAdmin
-from desk.filters import Asked, Check, Filter, Moment, equals, read
-from desk.keyset import Page, parted_page_of
-from desk.parts import NONE, Cell, Detail, Fact, Link, Row, Section, Table
-from desk.tenants import of_model
+from kwit.admin.actions import not_posted, recorded
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Table
+from kwit.admin.filters import Asked, Check, Filter, Moment, equals, read
+from kwit.admin.keyset import Page, parted_page_of
+from kwit.db.fields import JSONItems
+from kwit.people.tenants import of_model
 
+from ..change_types import get_kind
 from ..errors import UnknownKind
-from ..fields import JSONItems
-from ..kinds import get_kind
 from ..models import Change, Reconciliation, StoredPlan, Verdict
-from ..plans import ACTOR_CHARS_MAX
+from ..plans.model import ACTOR_CHARS_MAX
 from ..querysets import Found
 from ..reconcile import reconcile, record_reconciliation
-from .contents import ROWS_SHOWN, Line, lines_after, place_of, receipt_of, targets_of
-from .exporting import CHUNK_ROWS, DOCUMENTS, LISTS, receipt_document, receipts_stream
-from .plans_words import STATES
-from .reconciling import HISTORY_HEAD, HISTORY_NUMBERS, history_row
-from .words import (
-    FOUND,
-    GENUINE,
-    NEVER,
-    NOT_GENUINE,
-    counts_text,
-    key_from,
-    key_of,
-    receipt_url,
-    url,
-)
+from .badges import FOUND, GENUINE, NEVER, NOT_GENUINE, counts_text, key_from, key_of, receipt_url, url
+from .exports import CHUNK_ROWS, DOCUMENTS, LISTS, receipt_document, receipts_stream
+from .plan_badges import STATES
+from .receipt_rows import ROWS_SHOWN, Line, lines_after, place_of, receipt_of, targets_of
+from .reconcile import HISTORY_HEAD, HISTORY_NUMBERS, history_row
 
 RECONCILE_PERMISSION = "receipts.reconcile"
 EXPORT_PERMISSION = "receipts.export"

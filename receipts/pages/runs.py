@@ -14,20 +14,20 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from desk.acts import Confirmation, recorded
-from desk.admins import WindowAdmin
-from desk.counts import bounded
-from desk.launching import start_command
-from desk.parts import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table
-from desk.tenants import tenants_of
+from kwit.admin.actions import Confirmation, recorded
+from kwit.admin.base import WindowAdmin
+from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table
+from kwit.db.counts import bounded
+from kwit.db.fields import UtcNow
+from kwit.people.tenants import tenants_of
+from kwit.subprocess import start_command
 
-from ..fields import UtcNow
 from ..models import Change, ReconciliationRun
-from ..plans import ACTOR_CHARS_MAX
+from ..plans.model import ACTOR_CHARS_MAX
 from ..querysets import RunOutcome
 from ..reconcile import of_tenants
 from ..runs import DIED_AFTER, ask_for_run, scope_of
-from .words import RUNS, url
+from .badges import RUNS, url
 
 RECONCILE_PERMISSION = "receipts.reconcile"
 RESULTS_PERMISSION = "receipts.view_reconciliation"
@@ -158,7 +158,7 @@ class ReconciliationRunAdmin(WindowAdmin):
             back=self.url("changelist"),
         )
         context = self.context(request, title=asked.title, asked=asked, named_rows=COUNT_MAX + 1)
-        return TemplateResponse(request, "desk/confirm.html", context)
+        return TemplateResponse(request, "kwit/confirm.html", context)
 
     def start(self, request: HttpRequest, tenants: frozenset[str] | None) -> HttpResponse:
         """Start a run unless there is one, and lead to it."""

@@ -21,7 +21,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 900}
+KWIT = {"width": 1280, "height": 900}
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 #: Findings of these weights fail a test.
 SERIOUS = ("serious", "critical")

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from tests.browser.chromium import DESK, chromium, find_chromium
+from tests.browser.chromium import KWIT, chromium, find_chromium
 from tests.browser.story import PASSWORD
 
 HERE = Path(__file__).parent
@@ -46,7 +46,7 @@ def open_page(browser: Browser, live_server: Any) -> Iterator[Callable[..., Page
     violations: list[str] = []
 
     def open_as(user: User | None, address: str = "/admin/", **options: Any) -> Page:
-        context = browser.new_context(base_url=live_server.url, viewport=options.pop("viewport", DESK), **options)
+        context = browser.new_context(base_url=live_server.url, viewport=options.pop("viewport", KWIT), **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(10_000)

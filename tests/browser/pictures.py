@@ -44,7 +44,7 @@ def take() -> None:
         raise SystemExit("no chromium on this machine: apt-get install chromium")
     call_command("migrate", verbosity=0)
     fill(passes=1000)
-    make_user("olga", *OPERATE, *SEE, "receipts.approve_plan", "desk.see_all_tenants")
+    make_user("olga", *OPERATE, *SEE, "receipts.approve_plan", "kwit.see_all_tenants")
     plan = late_plan()
     server = LiveServerThread("localhost", StaticFilesHandler)
     server.daemon = True

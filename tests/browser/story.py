@@ -26,7 +26,7 @@ def make_user(name: str, *permissions: str) -> User:
     return user
 
 
-ALL_TENANTS = "desk.see_all_tenants"
+ALL_TENANTS = "kwit.see_all_tenants"
 VIEW = (
     ALL_TENANTS,
     *(f"notify.view_{model}" for model in ("control", "runlog", "mailqueue", "taskqueue", "channel", "suppression")),
@@ -34,7 +34,7 @@ VIEW = (
 OPERATE = (
     *VIEW,
     *(f"notify.{name}" for name in ("run_pass", "retry_mail", "finish_task", "resume_channel")),
-    *("notify.add_suppression", "notify.delete_suppression", "desk.view_action"),
+    *("notify.add_suppression", "notify.delete_suppression", "kwit.view_action"),
 )
 
 
@@ -100,9 +100,9 @@ def pass_rows(number: int, at: datetime, random: Random) -> Iterator[RunLog]:
 
 TRACE = """OperationalError: no such column: portal_advice.accepted_at
 Traceback (most recent call last):
-  File "/srv/app/notify/passes.py", line 187, in run_step
+  File "/srv/app/notify/passes/runner.py", line 187, in run_step
     prepare(step, replace(job, is_full=is_full), tally)
-  File "/srv/app/notify/ledger.py", line 103, in prepare
+  File "/srv/app/notify/passes/writer.py", line 103, in prepare
     prepare_candidates(step, job, tally)
 django.db.utils.OperationalError: no such column: portal_advice.accepted_at
 """

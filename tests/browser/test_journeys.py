@@ -7,8 +7,8 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from notify.channels import pause_channel
 from notify.conf import conf
+from notify.delivery.channels import pause_channel
 from notify.models import Channel, Control, MailQueue, RunLog
 from tests.browser.chromium import PHONE, axe_findings
 from tests.browser.story import HOLDER, OPERATE, VIEW, fill, make_user
@@ -31,7 +31,7 @@ PAGES = [
     "/admin/notify/suppression/",
     "/admin/notify/suppression/suppress/",
     "/admin/notify/control/explain/?kind=comment&key=1004",
-    "/admin/desk/action/",
+    "/admin/kwit/action/",
 ]
 ESSENTIAL = [PAGES[0], PAGES[2], PAGES[7]]
 #: The admin's own pages: the policy holds there, too.
@@ -46,7 +46,7 @@ DJANGOS = ["/admin/password_change/", "/admin/auth/user/", "/admin/auth/user/add
         ({"color_scheme": "dark"}, ESSENTIAL),
         ({"java_script_enabled": False}, ESSENTIAL),
     ],
-    ids=["desk", "phone", "dark", "no-script"],
+    ids=["kwit", "phone", "dark", "no-script"],
 )
 def test_every_page_is_lawful_accessible_and_no_wider_than_its_screen(
     open_page: Open, options: dict[str, Any], addresses: list[str]
@@ -234,7 +234,7 @@ def test_release_all_that_were_held_with_the_number_shown(open_page: Open, java_
 
     expect(page.get_by_text(f"Release: {number} rows.")).to_be_visible()
     assert MailQueue.objects.filter(state="queued").count() == number
-    page.goto("/admin/desk/action/")
+    page.goto("/admin/kwit/action/")
     expect(page.get_by_role("cell", name="?state=blocked")).to_be_visible()
 
 

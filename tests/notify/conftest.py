@@ -9,8 +9,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from notify import bodies, steps, subjects
-from notify.backends import room_for
+from notify import steps
+from notify.dialects import dialect_of
+from notify.messages import bodies, subjects
 from notify.steps import Step
 from tests.browser.story import OPERATE, VIEW, make_user
 from tests.racing import race
@@ -58,7 +59,7 @@ def other_session_holds_the_lock(transactional_db: None) -> Iterator[threading.E
     held, release = threading.Event(), threading.Event()
 
     def hold(_: int) -> None:
-        room = room_for(connection)
+        room = dialect_of(connection)
         answer = room.try_lock(connection)
         assert answer.is_granted
         held.set()

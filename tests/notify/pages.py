@@ -6,8 +6,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from notify.channels import pause_channel
 from notify.conf import conf
+from notify.delivery.channels import pause_channel
 from notify.models import Attempt, Channel, Control, MailQueue
 from tests.factories import NOW
 

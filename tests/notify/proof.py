@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import connection
 from django.test import override_settings
 
+from notify.messages.builder import make_messages
 from notify.models import Control, MailQueue, RunLog, TaskQueue
-from notify.passes import run_pass
-from notify.rendering import make_messages
+from notify.passes.runner import run_pass
 from notify.steps import Event, registered
 from portal.models import Advice, AdviceState, Comment, Contact, LineState, Order, OrderLine
 from tests.babelfish import is_stand_in

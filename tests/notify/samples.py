@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import F, QuerySet, Value
 
 from notify.models import Control, MailQueue, RunLog
-from notify.passes import PassReport, run_pass
+from notify.passes.runner import PassReport, run_pass
 from notify.steps import FlaggedStep, Scope, Step
 from portal.models import Comment, OrderLine
 from tests.factories import NOW, make_line, make_many

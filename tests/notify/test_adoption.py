@@ -7,11 +7,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from notify.adoption import Source, adopt
-from notify.backends import room_for
+from notify.dialects import dialect_of
 from notify.errors import NotAdopted
 from notify.models import Control, MailQueue
-from notify.passes import run_pass
+from notify.passes.adoption import Source, adopt
+from notify.passes.runner import run_pass
 from tests.factories import NOW, make_comment, make_contact, make_line
 from tests.racing import race
 
@@ -113,7 +113,7 @@ def test_kinds_can_be_renamed_or_given_for_the_whole_table(old_table):
 
 def test_nothing_is_taken_over_while_a_pass_runs(old_table):
     old_table(("order", 1, 0))
-    room = room_for(connection)
+    room = dialect_of(connection)
     answer = room.try_lock(connection)
     try:
         (refused,) = race(1, lambda _: adopt(SOURCE))

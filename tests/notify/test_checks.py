@@ -11,11 +11,11 @@ from django.db.migrations.state import ModelState, StateApps
 from django.db.models import F, Max, Value
 
 from notify import steps
-from notify.backends import room_for
-from notify.backends.base import Weakness
 from notify.checks import check_steps
+from notify.dialects import dialect_of
+from notify.dialects.base import Weakness
 from notify.models import Control, RunLog
-from notify.passes import run_pass
+from notify.passes.runner import run_pass
 from notify.steps import FlaggedStep, Scope, Step, register
 from portal.models import Comment, Order, OrderLine
 
@@ -230,7 +230,7 @@ def test_the_doctor_finds_nothing_on_a_sound_database() -> None:
 def test_each_weakness_that_the_room_finds_is_a_finding_as_grave_as_its_id_says(monkeypatch: Any) -> None:
     """The rooms' own are tested with their texts; here it is whether they arrive."""
     weak = [Weakness(id, "about", "to do") for id in ("notify.E023", "notify.W007", "notify.I001")]
-    monkeypatch.setattr(room_for(connection), "weaknesses", lambda connection: weak)
+    monkeypatch.setattr(dialect_of(connection), "weaknesses", lambda connection: weak)
 
     messages = run_checks(tags=["kwit"], include_deployment_checks=True, databases=["default"])
 

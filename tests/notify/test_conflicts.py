@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from notify.backends import room_for
-from notify.backends.base import ControlRow
+from notify.dialects import dialect_of
+from notify.dialects.base import ControlRow
 from notify.models import RunLog
-from notify.passes import PassReport, run_pass
+from notify.passes.runner import PassReport, run_pass
 from portal.models import OrderLine
 from tests.babelfish import stand_in_cannot
 from tests.factories import NOW, make_line, make_order
@@ -48,10 +48,10 @@ def second() -> Iterator[Any]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pass wait for a moment only."""
-    monkeypatch.setattr("notify.ledger.CHUNK_TRIES_MAX", TRIES)
-    monkeypatch.setattr("notify.ledger.PAUSE_S", 0.001)
-    for room in ("postgresql", "microsoft"):
-        monkeypatch.setattr(f"notify.backends.{room}.ROW_LOCK_WAIT_MS", 50)
+    monkeypatch.setattr("notify.passes.writer.CHUNK_TRIES_MAX", TRIES)
+    monkeypatch.setattr("notify.passes.writer.PAUSE_S", 0.001)
+    for room in ("postgresql", "sqlserver"):
+        monkeypatch.setattr(f"notify.dialects.{room}.ROW_LOCK_WAIT_MS", 50)
 
 
 def need_row_locks() -> None:
@@ -72,7 +72,7 @@ def run(other: Any, *statements: str) -> None:
 
 def insert(other: Any, key: tuple[str, int, int]) -> None:
     """Let the other session insert a control row, waiting for whoever has inserted it."""
-    room_for(connection).insert_controls(other, key[0], [ControlRow(key[1], key[2], "en", "")])
+    dialect_of(connection).insert_controls(other, key[0], [ControlRow(key[1], key[2], "en", "")])
 
 
 def step_of(report: PassReport, kind: str) -> Any:
@@ -111,7 +111,7 @@ def test_in_a_deadlock_the_pass_gives_way_and_repeats_its_chunk(second):
 @stand_in_cannot("it does not show who waits, so that the two need not meet")
 def test_control_without_the_repetition_a_deadlock_makes_the_step_fail(second, monkeypatch):
     need_row_locks()
-    monkeypatch.setattr("notify.ledger.CHUNK_TRIES_MAX", 1)
+    monkeypatch.setattr("notify.passes.writer.CHUNK_TRIES_MAX", 1)
     keys = sorted(key for key in make_world() if key[0] == "advice")
 
     report, _ = meet_in_opposite_order(second, keys)

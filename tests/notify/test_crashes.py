@@ -12,18 +12,10 @@ import pytest
 from django.db import transaction
 
 from notify.models import Control, MailQueue, RunLog
-from notify.passes import run_pass
+from notify.passes.runner import run_pass
 from tests.crashing import Ended, crash_everywhere, nursery, run_child
 from tests.factories import NOW
-from tests.notify.proof import (
-    assert_right,
-    clear_notified,
-    controls,
-    mails_of_events,
-    make_world,
-    small_pass,
-    unmarked,
-)
+from tests.notify.proof import assert_right, clear_notified, controls, mails_of_events, make_world, small_pass, unmarked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

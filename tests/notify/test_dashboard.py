@@ -83,7 +83,7 @@ def test_two_skips_in_a_row_are_normal_and_three_are_not(admin_client: Client) -
 def test_more_skips_than_are_looked_at_are_not_told_as_so_many(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("figures", "panels"):
+    for module in ("stats", "dashboard"):
         monkeypatch.setattr(f"notify.pages.{module}.LATEST_MAX", 4)
     for minute in range(6):
         log(started_at=timezone.now() - timedelta(minutes=minute), outcome="skipped", error=HOLDER)
@@ -190,7 +190,7 @@ def panel_of(page: Any, name: str) -> Any:
 def test_a_range_with_too_many_rows_is_cut_at_its_old_end_and_says_so(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("notify.pages.figures.LOG_ROWS_MAX", 3)
+    monkeypatch.setattr("notify.pages.stats.LOG_ROWS_MAX", 3)
     now = timezone.now()
     for minute in range(6):
         log(started_at=now - timedelta(minutes=minute))
@@ -202,8 +202,8 @@ def test_a_range_with_too_many_rows_is_cut_at_its_old_end_and_says_so(
 
 
 def test_a_count_goes_to_its_bound_and_says_more(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notify.pages.figures.COUNT_MAX", 2)
-    monkeypatch.setattr("notify.pages.panels.COUNT_MAX", 2)
+    monkeypatch.setattr("notify.pages.stats.COUNT_MAX", 2)
+    monkeypatch.setattr("notify.pages.dashboard.COUNT_MAX", 2)
     for key in range(4):
         queue_mail(key)
 

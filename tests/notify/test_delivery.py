@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.core.management import call_command
 
-from notify.delivery import deliver_due
+from notify.delivery.runner import deliver_due
 from notify.models import MailQueue, MailState
 from notify.transports.memory import MemoryTransport
 from tests.factories import NOW
@@ -317,7 +317,7 @@ def test_the_command_prints_the_contracts_object(capsys, settings):
 
 
 def test_every_state_is_known_to_the_report():
-    from notify.outcomes import DeliveryReport
+    from notify.delivery.results import DeliveryReport
 
     names = {*MailState.values} - {"queued", "sending"}
     assert names <= set(DeliveryReport.__dataclass_fields__)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from notify.channels import get_pause, resume_channel
-from notify.delivery import deliver_due
+from notify.delivery.channels import get_pause, resume_channel
+from notify.delivery.runner import deliver_due
 from notify.models import Channel, MailQueue
 from notify.transports.smtp import SmtpOptions, SmtpTransport
 from tests.factories import NOW

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from notify.bodies import render_body
-from notify.delivery import deliver_due
+from notify.delivery.runner import deliver_due
+from notify.messages.bodies import render_body
 from notify.models import Attempt, Control, MailQueue
 from tests.crashing import nursery, start_child
 from tests.mails import COMMENT, make_mail, outcomes, state

@@ -9,9 +9,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from desk.models import Action
+from kwit.models import Action
+from notify.delivery.suppressions import suppress
 from notify.models import Attempt, Channel, Suppression
-from notify.suppressions import suppress
 from tests.browser.story import ALL_TENANTS, OPERATE, VIEW, make_user
 from tests.factories import NOW
 from tests.mails import make_mail

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection, connections
 from django.utils import timezone
 
-from notify import drafts
-from notify.delivery import deliver_due
+from notify.delivery import prefetch as drafts
+from notify.delivery.runner import deliver_due
 from notify.errors import ChannelDown
 from notify.models import Channel, MailQueue
 from notify.transports.memory import MemoryTransport

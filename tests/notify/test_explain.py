@@ -7,13 +7,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import translation
 
-from notify.delivery import deliver_due
-from notify.explain import explain_event
+from notify.delivery.runner import deliver_due
+from notify.delivery.suppressions import suppress
+from notify.explain.event import explain_event
 from notify.models import Channel, MailQueue
-from notify.passes import run_pass
-from notify.previews import preview_example
+from notify.operations.preview import preview_example
+from notify.passes.runner import run_pass
 from notify.steps import registered
-from notify.suppressions import suppress
 from notify.transports.memory import MemoryTransport
 from portal.models import OrderLine
 from tests.factories import make_comment, make_contact, make_line, make_order
@@ -241,7 +241,7 @@ def test_each_kind_has_its_bodies_in_each_language_without_missing_values(kind, 
     settings.TEMPLATES = [
         {**settings.TEMPLATES[0], "OPTIONS": {**settings.TEMPLATES[0]["OPTIONS"], "string_if_invalid": "MISSING"}}
     ]
-    from notify import subjects
+    from notify.messages import subjects
 
     subjects.cached_template.cache_clear()
     try:

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from notify.addresses import parse_recipients
-from notify.bodies import Body
 from notify.conf import Conf
-from notify.delivery import deliver_due
-from notify.letters import make_letter
+from notify.delivery.email import make_letter
+from notify.delivery.runner import deliver_due
+from notify.messages.bodies import Body
 from notify.models import Control, MailQueue
 from notify.transports.smtp import SmtpOptions, SmtpTransport
 from tests.mails import COMMENT, PAST

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from notify.delivery import deliver_due
+from notify.delivery.runner import deliver_due
+from notify.delivery.suppressions import suppress, unsuppress
 from notify.errors import UnknownMail, WrongAddress
-from notify.interventions import confirm_mails, correct_mail, hold_mails, release_mails, retry_mails
 from notify.models import Control, MailQueue, Suppression, TaskQueue
-from notify.suppressions import suppress, unsuppress
-from notify.todos import assign_task, complete_task, complete_tasks, reopen_task
+from notify.operations.mails import confirm_mails, correct_mail, hold_mails, release_mails, retry_mails
+from notify.operations.tasks import assign_task, complete_task, complete_tasks, reopen_task
 from notify.transports.memory import MemoryTransport
 from tests.factories import NOW
 from tests.mails import make_mail, outcomes, state

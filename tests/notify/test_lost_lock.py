@@ -14,12 +14,12 @@ from uuid import uuid4
 import pytest
 from django.db import Error, connection
 
-from notify import locks
-from notify.backends import room_for
-from notify.backends.base import LockAnswer
+from notify.dialects import dialect_of
+from notify.dialects.base import LockAnswer
 from notify.errors import LockLost
 from notify.models import Control, RunLog
-from notify.passes import PassReport, run_pass
+from notify.passes import lock as locks
+from notify.passes.runner import PassReport, run_pass
 from tests.factories import NOW
 from tests.notify.proof import assert_right, clear_notified, controls, make_world
 from tests.racing import until
@@ -178,7 +178,7 @@ def test_control_without_its_guard_the_pass_goes_on_writing_on_a_new_session(sec
 
 def lock_file() -> Path:
     """Return the file that the lock of this SQLite database is on."""
-    path = room_for(connection).lock_path(connection)
+    path = dialect_of(connection).lock_path(connection)
     assert path is not None
     return path
 
@@ -287,7 +287,7 @@ real = locks.PassLock.release
 
 def test_the_lock_of_an_ended_session_is_nobodys(second):
     only_on("postgresql", "microsoft")
-    room = room_for(connection)
+    room = dialect_of(connection)
     answer: LockAnswer = room.try_lock(connection)
     lock = locks.PassLock(using="default")
     lock.token = answer.token

@@ -23,9 +23,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from notify.backends import room_for
+from notify.dialects import dialect_of
 from notify.models import Control, RunLog
-from notify.passes import PassReport, run_pass
+from notify.passes.runner import PassReport, run_pass
 from notify.steps import Step
 from portal.models import Comment, LineState, OrderLine
 from tests.crashing import Trap
@@ -318,7 +318,7 @@ def test_control_the_machine_finds_a_pass_that_remembers_only_how_far_it_came(mo
 
 
 def test_control_the_machine_finds_a_control_row_that_is_committed_before_its_message(monkeypatch):
-    insert_mails = room_for(connection).insert_mails
+    insert_mails = dialect_of(connection).insert_mails
 
     def commit_before(session: Any, *arguments: Any) -> None:
         with session.cursor() as cursor:
@@ -330,7 +330,7 @@ def test_control_the_machine_finds_a_control_row_that_is_committed_before_its_me
     machine = PassMachine()
     machine.register_order(timedelta(0))
     machine.passing(KINDS, kill="before:notify_mail_queue:1")
-    monkeypatch.setattr(room_for(connection), "insert_mails", commit_before)
+    monkeypatch.setattr(dialect_of(connection), "insert_mails", commit_before)
 
     with pytest.raises(AssertionError, match="Counter"):
         machine.passing(KINDS, kill="before:notify_mail_queue:1")

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from notify.suppressions import suppress
+from notify.delivery.suppressions import suppress
 from tests.factories import NOW
 from tests.mails import make_mail
 from tests.notify.pages import CHANNELS, EVIL, LIST, MAILS, of_mail, pause, text_of, try_once

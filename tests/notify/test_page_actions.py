@@ -8,10 +8,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from desk import launching
-from desk.models import Action
+from kwit import subprocess as launching
+from kwit.models import Action
 from notify.models import Control, MailQueue, MailState, RunLog, TaskQueue
-from notify.pages.deciding import correct_and_send
+from notify.pages.actions import correct_and_send
 from tests.browser.story import OPERATE, VIEW, make_user
 from tests.crashing import own_database_url
 from tests.factories import NOW
@@ -314,7 +314,7 @@ def test_an_action_that_fails_half_way_is_recorded_as_failed_with_what_was_done(
     olga: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mails = make_mails(3)
-    monkeypatch.setattr("desk.acts.CHUNK_ROWS", 2)
+    monkeypatch.setattr("kwit.admin.actions.CHUNK_ROWS", 2)
     calls = []
 
     def breaking(pks: Any, **options: Any) -> int:

@@ -10,8 +10,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone, translation
 
+from notify.explain.messages import problem_of
 from notify.models import Control, MailQueue, RunLog, TaskQueue
-from notify.wording import problem_of
 from tests.browser.story import OPERATE, PASSWORD, fill, make_user
 from tests.factories import NOW
 from tests.mails import log

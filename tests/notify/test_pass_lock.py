@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notify.models import RunLog
-from notify.passes import run_pass
+from notify.passes.runner import run_pass
 from tests.crashing import WRITING
 from tests.factories import NOW
 from tests.notify.samples import Remark, do_pass, later, log_row, mailed, make_comments
@@ -74,7 +74,7 @@ def test_a_holder_without_a_row_is_named_as_that(other_session_holds_the_lock):
 
 def test_waiting_for_the_lock_gets_it_when_it_is_given_back(other_session_holds_the_lock, monkeypatch):
     # The lock is given back while the pass pauses between two tries.
-    monkeypatch.setattr("notify.locks.time.sleep", lambda _: other_session_holds_the_lock.set())
+    monkeypatch.setattr("notify.passes.lock.time.sleep", lambda _: other_session_holds_the_lock.set())
 
     assert do_pass(wait_s=30).outcome == "ok"
 

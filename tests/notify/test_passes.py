@@ -12,10 +12,10 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import path
 
-from notify.backends import room_for
+from notify.dialects import dialect_of
 from notify.errors import UnknownStep
 from notify.models import ERROR_CHARS_MAX, RunLog
-from notify.passes import run_pass
+from notify.passes.runner import run_pass
 from portal.models import Contact
 from tests.factories import make_comment, make_contact
 from tests.notify.samples import Remark, do_pass, later, log_row, mailed, make_comments, noted
@@ -100,7 +100,7 @@ def test_a_failing_step_does_not_give_the_lock_away(add_step):
         kind = "asking"
 
         def candidates(self, scope: Any, **options: Any) -> Any:
-            answers.extend(race(1, lambda _: room_for(connection).try_lock(connection).code))
+            answers.extend(race(1, lambda _: dialect_of(connection).try_lock(connection).code))
             return super().candidates(scope, **options)
 
     add_step(Failing)
@@ -178,7 +178,7 @@ def test_a_release_that_fails_after_a_clean_pass_is_a_warning(add_step, monkeypa
 
 def break_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the room give the lock back and then fail, as a session does that ends just then."""
-    room = room_for(connection)
+    room = dialect_of(connection)
     unlock = room.unlock
 
     def failing(*arguments: Any) -> None:

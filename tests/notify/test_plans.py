@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notify.models import RunLog
-from notify.pages.figures import full_looks
+from notify.pages.stats import full_looks
 from notify.steps import FlaggedStep, Scope, registered
 from portal.models import Comment, OrderLine
 from tests.factories import NOW

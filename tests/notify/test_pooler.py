@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from notify.backends import room_for
+from notify.dialects import dialect_of
 from notify.errors import LockUnusable
 from notify.models import RunLog
 from tests.crashing import child_environment, run_child
@@ -141,14 +141,14 @@ def test_the_mode_is_recognised_whatever_the_pool_looks_like(size, is_round_robi
         other.ensure_connection()
 
         with pytest.raises(LockUnusable, match="pool_mode=transaction"):
-            room_for(connection).check_session(first)
+            dialect_of(connection).check_session(first)
 
 
 def test_a_full_pool_in_session_mode_is_no_reason_to_refuse_or_to_hang():
     with pgbouncer(mode="session", size=1) as port, session_through(port) as only:
-        room_for(connection).check_session(only)
+        dialect_of(connection).check_session(only)
 
-        assert room_for(connection).try_lock(only).is_granted
+        assert dialect_of(connection).try_lock(only).is_granted
 
 
 def test_without_a_pooler_nothing_is_probed():
@@ -157,6 +157,6 @@ def test_without_a_pooler_nothing_is_probed():
     sent: list[str] = []
 
     with connection.execute_wrapper(lambda execute, sql, *rest: (sent.append(sql), execute(sql, *rest))[1]):
-        room_for(connection).check_session(connection)
+        dialect_of(connection).check_session(connection)
 
     assert sent == ["SELECT pg_backend_pid()"]

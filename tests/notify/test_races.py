@@ -23,10 +23,10 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.test import override_settings
 
-from notify.backends import room_for
-from notify.backends.base import ControlRow, MailRow
+from notify.dialects import dialect_of
+from notify.dialects.base import ControlRow, MailRow
 from notify.models import MailQueue, RunLog
-from notify.passes import run_pass
+from notify.passes.runner import run_pass
 from portal.models import Comment
 from tests.babelfish import stand_in_cannot
 from tests.crashing import run_child
@@ -57,7 +57,7 @@ def wait_for_all(folder: str, name: str) -> None:
 
 def held_pass(folder: str, name: str) -> dict[str, Any]:
     """Run a pass without the lock that waits after its first look until all have looked (runs in a child)."""
-    room = room_for(connection)
+    room = dialect_of(connection)
     look = room.stream
     is_first = [True]
 
@@ -76,7 +76,7 @@ def held_pass(folder: str, name: str) -> dict[str, Any]:
 
 def held_naive_pass(folder: str, name: str) -> dict[str, Any]:
     """Look into the queue for what has no message, wait until all have looked, then queue it (runs in a child)."""
-    room = room_for(connection)
+    room = dialect_of(connection)
     queued = {key for _, key, _ in mails_of_events()}
     waiting = [line for line in Comment.objects.values_list("line", flat=True) if line not in queued]
     wait_for_all(folder, name)
@@ -189,7 +189,7 @@ def test_a_key_that_another_pass_has_inserted_is_waited_for_and_taken_only_when_
     person = make_contact()
     comment = make_comment(recipient=person)
     key = ("comment", comment.line_id, comment.pk)
-    room = room_for(connection)
+    room = dialect_of(connection)
     with second.cursor() as cursor:
         cursor.execute(BEGIN[second.vendor])
     made = room.insert_controls(second, "comment", [ControlRow(comment.line_id, comment.pk, "en", "x")])

@@ -14,7 +14,7 @@ from django.db.models.functions import Cast
 
 from notify.errors import PassKnown
 from notify.models import Control, MailQueue, RunLog
-from notify.passes import run_pass
+from notify.passes.runner import run_pass
 from portal.models import Comment
 from tests.babelfish import stand_in_cannot
 from tests.crashing import run_child

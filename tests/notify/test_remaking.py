@@ -10,10 +10,10 @@ from django.template.autoreload import reset_loaders
 from django.test import Client
 from django.urls import reverse
 
-from notify import subjects
-from notify.delivery import deliver_due
-from notify.interventions import correct_mail, release_mails
+from notify.delivery.runner import deliver_due
+from notify.messages import subjects
 from notify.models import MailQueue, TaskQueue
+from notify.operations.mails import correct_mail, release_mails
 from notify.transports.memory import MemoryTransport
 from portal.models import Comment, OrderLine
 from tests.factories import NOW

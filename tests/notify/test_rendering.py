@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from notify.messages.builder import PROBLEM_CHARS_MAX, freeze, make_messages
 from notify.models import SUBJECT_UNITS_MAX, MailState
-from notify.rendering import PROBLEM_CHARS_MAX, freeze, make_messages
 from notify.steps import Event
-from notify.texts import ELLIPSIS, units
+from notify.text import ELLIPSIS, units
 from tests.notify.samples import Remark
 from tests.notify.test_texts import HOSTILE
 

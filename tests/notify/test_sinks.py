@@ -11,11 +11,11 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from notify.conf import Conf
-from notify.delivery import deliver_due
+from notify.delivery.dispatch import find_sink, hand_over_due, send_due
+from notify.delivery.runner import deliver_due
+from notify.delivery.sinks.base import deliver_claimed
 from notify.errors import SinkUnusable
-from notify.handover import find_sink, hand_over_due, send_due
 from notify.models import Attempt, Channel, MailQueue
-from notify.sinks.base import deliver_claimed
 from notify.transports.memory import MemoryTransport
 from tests.mails import make_mail
 from tests.postgres import free_port

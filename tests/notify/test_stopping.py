@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from notify.management.shutdown import stopping_on_sigterm
 from notify.models import RunLog
-from notify.stopping import stopping_on_sigterm
 from tests.crashing import start_child
 from tests.notify.samples import Remark, do_pass, mailed, make_comments
 

@@ -9,8 +9,8 @@ from django.utils import translation
 from django.utils.functional import lazystr
 from django.utils.safestring import mark_safe
 
-from notify import subjects
-from notify.subjects import MARK, Lines, render_of
+from notify.messages import subjects
+from notify.messages.subjects import MARK, Lines, render_of
 
 SENTENCES = [
     "Order {{ number }}: {{ item }}",

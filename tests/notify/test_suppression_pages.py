@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from desk.models import Action
+from kwit.models import Action
+from notify.delivery.suppressions import suppress
 from notify.models import Suppression
-from notify.suppressions import suppress
 from tests.notify.pages import LIST, text_of
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from desk.models import Action, Membership
+from kwit.models import Action, Membership
 from notify.models import Channel, Control, MailQueue, RunLog, TaskQueue
 from tests.browser.story import make_user
 from tests.factories import NOW, make_comment, make_contact, make_line
@@ -17,7 +17,7 @@ from tests.factories import NOW, make_comment, make_contact, make_line
 pytestmark = pytest.mark.django_db
 EXPLAIN = "/admin/notify/control/explain/"
 RIGHTS = [f"notify.view_{name}" for name in ("control", "mailqueue", "taskqueue", "runlog", "channel", "suppression")]
-RIGHTS += ["notify.retry_mail", "notify.finish_task", "desk.view_action"]
+RIGHTS += ["notify.retry_mail", "notify.finish_task", "kwit.view_action"]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_list_by_state_is_in_the_order_of_its_due_times_over_all_tenants(membe
         "/admin/notify/mailqueue/?state=blocked",
         "/admin/notify/mailqueue/?state=sent",
         "/admin/notify/taskqueue/",
-        "/admin/desk/action/",
+        "/admin/kwit/action/",
     ],
 )
 @pytest.mark.parametrize("tenants", [1, 2])
@@ -97,7 +97,7 @@ def test_no_list_of_a_member_sorts_or_reads_a_table(
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN QUERY PLAN {sql}".replace("%", "%%"), ())
             plan = [row[3] for row in cursor.fetchall()]
-        assert [one for one in plan if one.startswith(("SCAN notify_", "SCAN desk_", "SCAN U0", "SCAN V0"))] == []
+        assert [one for one in plan if one.startswith(("SCAN notify_", "SCAN kwit_", "SCAN U0", "SCAN V0"))] == []
         assert any("tenant" in one or "whose" in one for one in plan), plan
         # Of several tenants a page each is sorted; of one there is nothing to sort.
         assert tenants > 1 or not any("TEMP B-TREE FOR ORDER BY" in one for one in plan), plan
@@ -184,7 +184,7 @@ def test_an_action_says_whose_rows_it_was_about(member: Client) -> None:
     rows = list(Action.objects.order_by("pk").values_list("tenant", "done", "scope"))
     assert rows == [("acme", 1, f"{one.pk}"), ("acme", 1, f"{one.pk}"), ("", 2, f"{one.pk}, {other.pk}")]
     assert MailQueue.objects.get(pk=foreign.pk).state == "blocked"
-    shown = member.get("/admin/desk/action/").content.decode()
+    shown = member.get("/admin/kwit/action/").content.decode()
     assert shown.count("<code>release</code>") == 2
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notify.models import SUBJECT_UNITS_MAX
-from notify.texts import ELLIPSIS, clean, one_line, shorten, stored, units
+from notify.text import ELLIPSIS, clean, one_line, shorten, stored, units
 
 #: All of Unicode with lone surrogates and NUL, and often what breaks headers and cuts.
 HOSTILE = st.text(

@@ -11,10 +11,10 @@ from django.core.mail.backends.base import BaseEmailBackend
 from django.core.management import call_command
 
 from notify.conf import Conf
-from notify.delivery import deliver_due
-from notify.transports.backend import BackendTransport
+from notify.delivery.runner import deliver_due
 from notify.transports.base import Reply
-from notify.transports.finding import find_transport
+from notify.transports.django import BackendTransport
+from notify.transports.factory import find_transport
 from notify.transports.memory import MemoryTransport
 from notify.transports.replies import is_channel_trouble, is_mailbox_gone, parse_reply, verdict
 from notify.transports.smtp import SmtpTransport

@@ -7,9 +7,9 @@ import pytest
 from django.db.models import F, Value
 
 from notify.conf import Conf
-from notify.delivery import deliver_due
+from notify.delivery.runner import deliver_due
+from notify.delivery.schedule import quiet_until, retry_at
 from notify.models import MailQueue
-from notify.schedule import quiet_until, retry_at
 from notify.transports.memory import MemoryTransport
 from portal.models import Comment
 from portal.notifications import CommentAdded

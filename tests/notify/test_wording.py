@@ -7,11 +7,11 @@ import pytest
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import translation
 
-from notify.backends.base import BUSY, LockAnswer
-from notify.locks import describe_holder
+from notify.dialects.base import BUSY, LockAnswer
+from notify.explain.messages import holder_of, logged, problem_of
 from notify.models import MailQueue, RunLog
-from notify.passes import run_pass
-from notify.wording import holder_of, logged, problem_of
+from notify.passes.lock import describe_holder
+from notify.passes.runner import run_pass
 from tests.factories import make_comment, make_contact, make_line, make_order
 from tests.mails import log
 from tests.notify.samples import Remark, make_comments

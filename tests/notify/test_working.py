@@ -9,9 +9,9 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from notify.backends import room_for
+from notify.dialects import dialect_of
+from notify.management.worker import work
 from notify.models import MailQueue
-from notify.working import work
 from tests.crashing import child_environment, start_child
 from tests.factories import make_comment, make_contact
 from tests.mails import make_mail
@@ -77,7 +77,7 @@ def test_the_service_sends_what_comes_and_stops_cleanly_on_sigterm():
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL can wake a waiting session")
 def test_a_waiting_worker_is_woken_by_whoever_queues_a_mail():
     def waiter(number):
-        room = room_for(connection)
+        room = dialect_of(connection)
         if number == 0:
             started = time.monotonic()
             assert room.wait(connection, 20) is True
@@ -98,13 +98,13 @@ def is_listening():
 
 
 def test_nobody_announces_and_the_wait_ends_by_itself():
-    assert room_for(connection).wait(connection, 0.05) is False
+    assert dialect_of(connection).wait(connection, 0.05) is False
 
 
 def test_a_claim_takes_the_longest_due_first_and_what_is_leased_stays_leased():
     from datetime import timedelta
 
-    room, now = room_for(connection), datetime.now(UTC)
+    room, now = dialect_of(connection), datetime.now(UTC)
     mails = [make_mail(due_at=now - timedelta(minutes=minutes)) for minutes in (1, 3, 2)]
     make_mail(due_at=now + timedelta(minutes=1))
     make_mail(state="blocked", problem="x")
@@ -128,7 +128,7 @@ def test_workers_that_claim_at_once_share_and_never_meet():
     now = datetime.now(UTC)
 
     def claim(number):
-        mine, room = [], room_for(connection)
+        mine, room = [], dialect_of(connection)
         while ids := room.claim_mails(
             connection, worker=f"w{number}", now=now, lease_until=now + timedelta(hours=1), limit=3
         ):

@@ -9,7 +9,7 @@ from django.template import Context, Engine
 from django.template.loader import get_template
 from django.utils import translation
 
-from notify.rendering import make_alike
+from notify.messages.builder import make_alike
 from notify.steps import RESERVED, Event, Scope, columns_of, registered
 from tests import catalogs
 

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from portal import seeding
-from portal.backends import generic, room_for
+from portal.backends import dialect_of, generic
 from portal.models import Advice, Comment, Contact, LineState, Order, OrderLine
 from portal.seeding import Ids, Plan, SeedRefused, seed
 from tests.factories import make_contact, make_line
@@ -123,8 +123,8 @@ def test_the_room_of_each_database_makes_the_rows_that_django_makes(monkeypatch)
     seed(plan())
     fast = contents()
     empty()
-    assert room_for(connection) is not generic
-    monkeypatch.setattr(seeding, "room_for", lambda connection: generic)
+    assert dialect_of(connection) is not generic
+    monkeypatch.setattr(seeding, "dialect_of", lambda connection: generic)
 
     seed(plan())
 

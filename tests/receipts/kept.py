@@ -6,18 +6,18 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from desk.models import Membership
+from kwit.models import Membership
 from portal.models import OrderLine
 from receipts.api import reconcile, record_reconciliation
-from receipts.canonical import Target, canonical_targets, digest
 from receipts.models import Audit, Change, Reconciliation
+from receipts.plans.canonical import Target, canonical_targets, digest
 from tests.browser.story import make_user
 from tests.factories import NOW, make_line, make_many
 from tests.receipts.plain import cancel, target
 
 VIEW = ("receipts.view_change", "receipts.view_reconciliation")
 WORK = (*VIEW, "receipts.reconcile", "receipts.export")
-ALL = "desk.see_all_tenants"
+ALL = "kwit.see_all_tenants"
 
 
 def make_person(name: str, *permissions: str, tenants: Iterable[str] = ()) -> User:

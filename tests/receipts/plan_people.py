@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
-from desk.models import Membership
+from kwit.models import Membership
 from portal.models import OrderLine
 from receipts.api import Target, approve_plan, store_plan
 from receipts.models import StoredPlan

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from receipts import verify
-from receipts.canonical import Target, canonical_targets, canonical_text, digest
+from receipts.plans.canonical import Target, canonical_targets, canonical_text, digest
 
 HERE = Path(__file__).parent
 VECTORS = json.loads((HERE / "vectors.json").read_text(encoding="utf-8"))

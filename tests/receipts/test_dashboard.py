@@ -41,7 +41,7 @@ def test_the_dashboard_shows_the_receipts_of_the_day_and_what_differs(root: Clie
 
 
 def test_the_oldest_never_compared_is_found_at_either_end(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("receipts.pages.panels.LOOKED_AT", 2)
+    monkeypatch.setattr("receipts.pages.dashboard.LOOKED_AT", 2)
     for number in range(6):
         make_receipt(f"CHG-{number}", ids=[999], at=NOW + timedelta(days=number))
         if number != 5:

@@ -14,11 +14,12 @@ from django.db import DatabaseError, IntegrityError, OperationalError, connectio
 from django.test.utils import isolate_apps
 
 from portal.models import OrderLine
-from receipts import api, kinds
-from receipts.backends import get_room, postgresql
+from receipts import api
+from receipts import change_types as kinds
+from receipts.change_types import ChangeKind, register
 from receipts.checks import check_database, check_settings, kind_flaws
 from receipts.conf import load_settings
-from receipts.kinds import ChangeKind, register
+from receipts.dialects import dialect_of, postgresql
 from receipts.management.command import EXIT_CONFLICT, EXIT_DIFFERS, EXIT_INVALID, EXIT_UNKNOWN
 from receipts.models import Audit, Change
 from tests.babelfish import stand_in_cannot
@@ -78,7 +79,7 @@ def test_a_receipt_can_neither_be_replaced_nor_truncated(model):
 @stand_in_cannot("it does not find the constraint of a default by its name")
 @pytest.mark.django_db(transaction=True)
 def test_the_guards_migration_goes_back_and_forth():
-    room = get_room(connection)
+    room = dialect_of(connection)
     assert room.missing_guards(connection) == []
 
     call_command("migrate", "receipts", "0001", verbosity=0)
@@ -235,7 +236,7 @@ def test_the_doctor_finds_settings_of_the_connection_that_bear_no_promise():
 
 def test_the_doctor_finds_missing_tables_constraints_and_triggers():
     with connection.cursor() as cursor:
-        for statement in get_room(connection).unguard(connection):
+        for statement in dialect_of(connection).unguard(connection):
             cursor.execute(statement)
     constraint = next(one for one in Audit._meta.constraints if one.name == "uq_receipts_audit_target")
     with connection.schema_editor(atomic=False) if connection.vendor == "postgresql" else mock.MagicMock() as editor:
@@ -260,7 +261,7 @@ def test_the_doctor_finds_a_trigger_that_does_not_fire():
     """It is there by its name, but for replicas only, or for one verb only."""
     if connection.vendor != "postgresql":
         pytest.skip("only there can a trigger be kept from firing without being off")
-    room, name = get_room(connection), "receipts_audit_append_only"
+    room, name = dialect_of(connection), "receipts_audit_append_only"
     drop, create = f"DROP TRIGGER {name} ON receipts_audit", "FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
 
     with connection.cursor() as cursor:

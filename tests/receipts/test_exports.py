@@ -11,11 +11,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from desk.models import Action
+from kwit.models import Action
 from portal.models import OrderLine
 from receipts.models import Change, Reconciliation
 from receipts.pages import receipts as receipts_page
-from receipts.pages.exporting import BOM, csv_cell, csv_lines
+from receipts.pages.exports import BOM, csv_cell, csv_lines
 from tests.factories import NOW, make_line
 from tests.receipts.kept import ALL, WORK, drifted, keep, make_person, make_receipt
 from tests.receipts.pages import EVIL, KEPT, LIST

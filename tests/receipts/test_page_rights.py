@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from desk.models import Action
+from kwit.models import Action
 from receipts.models import Reconciliation, ReconciliationRun
 from tests.receipts.kept import ALL, VIEW, WORK, keep, make_person, make_receipt
 from tests.receipts.pages import KEPT, LIST, RUNS, listed, text_of

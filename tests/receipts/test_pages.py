@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from receipts.models import Reconciliation, ReconciliationRun, StoredPlan
-from receipts.pages.words import RESERVED, receipt_url
+from receipts.pages.badges import RESERVED, receipt_url
 from tests.receipts.kept import drifted, keep, make_receipt
 from tests.receipts.pages import EVIL, KEPT, LIST, RUNS, listed, text_of
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from desk.models import Action
+from kwit.models import Action
 from portal.models import OrderLine
 from receipts import api, apply
 from receipts.api import Outcome, apply_plan_surely, cancel_many, edit_plan, inspect_change
@@ -251,8 +251,8 @@ def test_a_plan_whose_kind_nobody_declares_any_more_is_not_applied(olga: Client)
     digest = api.store_plan(kind="accept", change_id="X", tenant="acme", targets=[content], author="x").digest
     StoredPlan.objects.filter(pk=plan.pk).update(kind="gone")
     plan.refresh_from_db()
-    from receipts.canonical import canonical_targets
-    from receipts.canonical import digest as digest_of
+    from receipts.plans.canonical import canonical_targets
+    from receipts.plans.canonical import digest as digest_of
 
     digest = digest_of(change_id="CHG-1", kind="gone", tenant="acme", targets=canonical_targets([content]))
     StoredPlan.objects.filter(pk=plan.pk).update(digest=digest, approved_digest=digest)

@@ -6,14 +6,14 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from desk.models import Action
+from kwit.models import Action
 from portal.models import OrderLine
 from portal.pages import OrderLineAdmin
-from receipts import kinds
+from receipts import change_types as kinds
 from receipts.api import Conflict, apply_plan, cancel_many
 from receipts.models import StoredPlan
-from receipts.pages import plans_forms
-from receipts.pages.drafting import plan_act
+from receipts.pages import plan_forms as plans_forms
+from receipts.pages.plan_drafts import plan_act
 from tests.factories import make_line, make_many, make_order
 from tests.receipts.plain import target
 from tests.receipts.plan_people import PLANS, SEE, WRITE, address, approved, signed_in, stored, text_of

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from desk.middleware import HEADER, STRICT
+from kwit.middleware import HEADER, STRICT
 from portal.models import OrderLine
 from receipts.api import Target, apply_plan, cancel_many
 from receipts.errors import Conflict
@@ -160,7 +160,7 @@ def test_a_list_reads_no_targets_counts_nothing_and_costs_the_same_for_few_and_m
 def test_no_list_reads_or_sorts_a_whole_table(query: str, is_bound: bool, django_assert_max_num_queries: Any) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("plans of queries are read on SQLite: it has no statistics, so that few rows give the plan of many")
-    victor = signed_in("victor", *SEE, *([] if is_bound else ["desk.see_all_tenants"]))
+    victor = signed_in("victor", *SEE, *([] if is_bound else ["kwit.see_all_tenants"]))
     stored(make_line())
     looked_at = 0
     for url in (PLANS, "/admin/portal/orderline/"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from desk.models import Action
+from kwit.models import Action
 from receipts.models import StoredPlan
-from receipts.pages import plans_forms
+from receipts.pages import plan_forms as plans_forms
 from tests.factories import make_line
 from tests.receipts.plan_people import (
     ALL,
@@ -199,7 +199,7 @@ def test_a_foreign_tenant_and_one_that_there_is_not_are_the_same_problem(ann: Cl
 
 
 def test_who_sees_all_tenants_may_plan_for_each() -> None:
-    root = signed_in("root", *WRITE, "desk.see_all_tenants", tenants=())
+    root = signed_in("root", *WRITE, "kwit.see_all_tenants", tenants=())
 
     assert send(root, csv_of(make_line(tenant="b")), tenant="b").status_code == 302
 

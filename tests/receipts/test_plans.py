@@ -7,9 +7,9 @@ import zipfile
 import openpyxl
 import pytest
 
-from receipts.canonical import Target
 from receipts.errors import InvalidPlan
-from receipts.plans import PLAN_BYTES_MAX, Plan, check_origin, read_plan
+from receipts.plans.canonical import Target
+from receipts.plans.model import PLAN_BYTES_MAX, Plan, check_origin, read_plan
 
 GOOD = Plan(change_id="CHG-1", tenant="acme", targets=(Target(1, 4, 10), Target(2, 0, 0)))
 HEAD = '{"change_id": "CHG-1", "tenant": "acme", "targets": '

@@ -3,7 +3,7 @@
 import pytest
 
 from portal.models import OrderLine
-from receipts import kinds
+from receipts import change_types as kinds
 from receipts.api import UnknownKind, inspect_change, reconcile, record_reconciliation
 from receipts.models import Change, Reconciliation
 from receipts.reconcile import Row

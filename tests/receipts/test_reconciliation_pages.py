@@ -6,11 +6,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from desk.models import Action
+from kwit.models import Action
 from portal.models import OrderLine
-from receipts import kinds
+from receipts import change_types as kinds
 from receipts.models import Reconciliation
-from receipts.pages import contents
+from receipts.pages import receipt_rows as contents
 from tests.factories import make_line
 from tests.receipts.kept import drifted, keep, make_receipt
 from tests.receipts.pages import KEPT, LIST, text_of
@@ -65,7 +65,7 @@ def test_each_category_is_a_filter(root: Client, category: str) -> None:
 
 
 def test_the_rows_of_a_large_reconciliation_come_in_pages(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("receipts.pages.reconciling.ROWS_SHOWN", 3)
+    monkeypatch.setattr("receipts.pages.reconcile.ROWS_SHOWN", 3)
     lines = [make_line(state="cancelled", revision=5 + number % 2) for number in range(11)]
     # Above whatever id a test of SQL Server has reached.
     gone = 2**62

@@ -1,20 +1,17 @@
 """Reconcile all: one run at a time, in a process of its own, watched through its row, and dead when it is silent."""
 
-import importlib
 import os
 import signal
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.test import Client
 
-from desk.models import Action
-from receipts import kinds, runs
+from kwit.models import Action
+from receipts import change_types as kinds
+from receipts import runs
 from receipts.models import Change, Reconciliation, ReconciliationRun, Verdict
 from receipts.querysets import RunOutcome
 from receipts.reconcile import reconcile, record_reconciliation
@@ -236,21 +233,6 @@ def test_of_two_results_at_once_the_later_one_is_the_verdict() -> None:
 
     assert Verdict.objects.get().reconciliation_id == max(kept)
     assert Reconciliation.objects.count() == 4
-
-
-def test_what_was_kept_before_there_were_verdicts_gets_its_tenant_and_its_verdict() -> None:
-    make_receipt("A", tenant="zeta", ids=[999])
-    make_receipt("B")
-    for found in ({"missing": 0, "match": 1}, {"missing": 1, "match": 0}):
-        Reconciliation.objects.create(change_id="A", changed=0, items=[], **found)
-    migration = importlib.import_module("receipts.migrations.0005_verdicts")
-
-    migration.name_tenants_and_verdicts(apps, SimpleNamespace(connection=connection))
-
-    assert set(Reconciliation.objects.values_list("tenant", flat=True)) == {"zeta"}
-    verdict = Verdict.objects.get()
-    assert (verdict.change_id, verdict.tenant, verdict.found) == ("A", "zeta", "differs")
-    assert verdict.reconciliation == Reconciliation.objects.latest("pk")
 
 
 # The pages.

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import connections
 
-from ...adoption import Adoption, Source, adopt
 from ...errors import NotifyError
+from ...passes.adoption import Adoption, Source, adopt
 from ..command import NotifyCommand
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from ...delivery.dispatch import send_due
 from ...errors import NotifyError
-from ...handover import send_due
-from ...reports import delivery_json, delivery_text
-from ...stopping import stopping_on_sigterm
 from ..command import NotifyCommand, number_from, own_stdout
+from ..reports import delivery_json, delivery_text
+from ..shutdown import stopping_on_sigterm
 
 
 class Command(NotifyCommand):

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from ...explain import explain_event
+from ...explain.event import explain_event
 from ..command import NotifyCommand
 
 

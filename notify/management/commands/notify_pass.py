@@ -11,10 +11,10 @@ from django.db import DatabaseError, router
 
 from ...errors import NotifyError
 from ...models import RunLog
-from ...passes import PassReport, run_pass
-from ...reports import as_json, as_table
-from ...stopping import stopping_on_sigterm
+from ...passes.runner import PassReport, run_pass
 from ..command import NotifyCommand, seconds
+from ..reports import as_json, as_table
+from ..shutdown import stopping_on_sigterm
 
 #: EX_TEMPFAIL of sysexits.h: try again later.
 EXIT_SKIPPED = 75

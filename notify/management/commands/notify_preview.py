@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from ...errors import NotifyError
-from ...previews import Preview, preview_event, preview_example
+from ...operations.preview import Preview, preview_event, preview_example
 from ..command import NotifyCommand
 
 

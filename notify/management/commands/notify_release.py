@@ -7,10 +7,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ...channels import known_channels, resume_channel
 from ...conf import conf
+from ...delivery.channels import known_channels, resume_channel
 from ...errors import NotifyError
-from ...interventions import confirm_mails, correct_mail, release_mails
+from ...operations.mails import confirm_mails, correct_mail, release_mails
 from ..command import NotifyCommand, mails_of, number_from
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ...interventions import retry_mails
 from ...models import MailQueue
+from ...operations.mails import retry_mails
 from ..command import NotifyCommand, mails_of, number_from
 
 

@@ -6,10 +6,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...models import Outcome
-from ...reports import as_json, delivery_json
-from ...stopping import stopping_on_sigterm
-from ...working import RoundReport, work
 from ..command import NotifyCommand, number_from, own_stdout, seconds
+from ..reports import as_json, delivery_json
+from ..shutdown import stopping_on_sigterm
+from ..worker import RoundReport, work
 
 
 class Command(NotifyCommand):

@@ -4,12 +4,12 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from desk.management.command import DeskCommand
+from kwit.commands import KwitCommand
 
 from ... import demo
 
 
-class Command(DeskCommand):
+class Command(KwitCommand):
     """Set up a database, play the story on real rows, then serve the admin until Ctrl-C."""
 
     # Checks may open the database, and which one that is has yet to be decided; migrate and runserver check.

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from ...management.command import BatchCommand
+from ..command import BatchCommand
 
 
 class Command(BatchCommand):

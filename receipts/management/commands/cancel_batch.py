@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...management.command import BatchCommand
+from ..command import BatchCommand
 
 
 class Command(BatchCommand):

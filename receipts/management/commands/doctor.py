@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 from django.db import connections
 
 from ...checks import DOCTOR, silent_database
-from ...management.command import ReceiptsCommand
+from ..command import ReceiptsCommand
 
 
 class Command(ReceiptsCommand):

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...api import inspect_change
-from ...management.command import ReceiptsCommand
+from ..command import ReceiptsCommand
 
 
 class Command(ReceiptsCommand):

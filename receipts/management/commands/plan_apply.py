@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...api import apply_plan_surely, get_plan
-from ...management.command import ReceiptsCommand
+from ..command import ReceiptsCommand
 
 
 class Command(ReceiptsCommand):

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...api import approve_plan
-from ...management.command import ReceiptsCommand
+from ..command import ReceiptsCommand
 
 
 class Command(ReceiptsCommand):

@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...api import list_plans
-from ...management.command import ReceiptsCommand
 from ...querysets import PlanState
+from ..command import ReceiptsCommand
 
 #: More rows than there can be.
 LIMIT_MAX = 2**31 - 1

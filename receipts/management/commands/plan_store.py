@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...api import store_plan
-from ...management.command import PlanCommand
+from ..command import PlanCommand
 
 
 class Command(PlanCommand):

@@ -9,12 +9,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from ...api import InvalidPlan, UnknownKind, reconcile, record_reconciliation
-from ...kinds import get_kind
-from ...management.command import EXIT_DIFFERS, EXIT_UNKNOWN, ReceiptsCommand
-from ...plans import check_origin
+from ...change_types import get_kind
+from ...plans.model import check_origin
 from ...querysets import RunOutcome
 from ...reconcile import Reconciled, count_receipts, kinds_of_receipts
 from ...runs import carry_out
+from ..command import EXIT_DIFFERS, EXIT_UNKNOWN, ReceiptsCommand
 
 
 class Command(ReceiptsCommand):

@@ -1,0 +1,151 @@
+"""
+What people may do on a list: asked for, confirmed on a page that shows the numbers, done by a verb, and recorded.
+
+A verb gets primary keys in chunks and opens its own transaction; how many rows it changed is the answer.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+
+from ..models import NAME_CHARS_MAX, NOTE_CHARS_MAX, SCOPE_CHARS_MAX, Action, ActionOutcome
+from .components import Text
+
+#: Rows one action touches at most; whoever wants more repeats it and sees the next number.
+ACT_ROWS_MAX = 10_000
+#: Rows per call of a verb: a short transaction, and below SQL Server's 2,100 parameters.
+CHUNK_ROWS = 500
+
+SELECTED, MATCHING = "selected", "matching"
+
+
+#: Called with keys, ``actor``, ``using`` and the form's values: changes the rows that still allow it, returns how many.
+Verb = Callable[..., int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """One action of a list."""
+
+    name: str
+    label: Text
+    #: What will happen, in a sentence.
+    explains: Text
+    permission: str
+    #: None for one that has a page of its own.
+    verb: Verb | None = None
+    #: The rows on which it can be done; the verb asks again when it writes.
+    eligible: Callable[[QuerySet[Any]], QuerySet[Any]]
+    #: Called with the admin, the request and the `Chosen` rows: asks and does all by itself, and records what it did.
+    page: Callable[..., HttpResponse] | None = None
+    form: type[forms.Form] | None = None
+    #: What the form begins with, from the first of the rows.
+    initial: Callable[[Any], dict[str, Any]] | None = None
+    #: Whether it is offered on a row's own page only.
+    is_single: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The rows of an action with a page of its own; ``keys`` is one longer than ACT_ROWS_MAX when there are more."""
+
+    act: Act
+    rows: QuerySet[Any]
+    keys: Sequence[int]
+    top: int
+    is_matching: bool
+
+
+@dataclass
+class Doing:
+    """How far an action has come."""
+
+    done: int = 0
+    note: str = ""
+
+
+@contextmanager
+def recorded(
+    *, actor: str, name: str, subject: str, scope: str, asked: int, tenant: str = "", using: str | None = None
+) -> Iterator[Doing]:
+    """
+    Record an action: open before the work, closed after it with what was done, also when it failed.
+
+    ``tenant`` is whose rows it is about, empty when they are of none or of several; ``using`` where it is kept, by
+    default where the router keeps actions.
+
+    Transaction: none of its own; each of the two writes is committed at once when the caller is in none.
+    """
+    actions = Action.objects.using(using)
+    action = actions.create(
+        actor=actor[:NAME_CHARS_MAX],
+        name=name,
+        subject=subject,
+        scope=scope[:SCOPE_CHARS_MAX],
+        asked=asked,
+        tenant=tenant,
+    )
+    doing, outcome = Doing(), ActionOutcome.FAILED
+    try:
+        yield doing
+        outcome = ActionOutcome.DONE
+    finally:
+        actions.filter(pk=action.pk).update(outcome=outcome, done=doing.done, note=doing.note[:NOTE_CHARS_MAX])
+
+
+def perform(
+    act: Act,
+    pks: Sequence[int],
+    *,
+    actor: str,
+    using: str,
+    subject: str,
+    scope: str,
+    data: Mapping[str, Any],
+    tenant: str = "",
+) -> int:
+    """Do an action to rows, chunk by chunk, and record it; return how many rows it changed."""
+    if act.verb is None:
+        raise TypeError(f"the action {act.name!r} has a page of its own, and no verb")
+    note = ", ".join(f"{name}={value}" for name, value in data.items())
+    with recorded(actor=actor, name=act.name, subject=subject, scope=scope, asked=len(pks), tenant=tenant) as doing:
+        doing.note = note
+        for start in range(0, len(pks), CHUNK_ROWS):
+            doing.done += act.verb(pks[start : start + CHUNK_ROWS], actor=actor, using=using, **data)
+    return doing.done
+
+
+def not_posted(request: HttpRequest, *, back: str) -> HttpResponse:
+    """
+    Answer for a page that takes POST only: do nothing, and lead whoever follows its address to where it is asked.
+
+    Who signs in again between the question and the answer comes here, because the sign-in page follows the address.
+    """
+    if request.method not in ("GET", "HEAD"):
+        return HttpResponseNotAllowed(["POST"])
+    messages.warning(request, _("Nothing was done. Ask for it here once more."))
+    return redirect(back)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """What a confirmation page asks."""
+
+    title: Text
+    question: Text
+    explains: Text
+    button: Text
+    number: int | None = None
+    notes: Sequence[Text] = ()
+    form: forms.Form | None = None
+    hidden: Sequence[tuple[str, str]] = field(default_factory=tuple)
+    table: Any = None
+    back: str = ""

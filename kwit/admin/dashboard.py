@@ -1,0 +1,69 @@
+"""
+The dashboard's panels: each engine contributes its own, none knows another.
+
+An engine registers them in its admin module; ``{% kwit_panels %}`` draws those the user may see.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import DatabaseError
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from ..people.tenants import tenants_of
+from .components import Badge, Finding, Text
+from .time_ranges import Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a panel shows now, and what it found that is not well."""
+
+    context: Mapping[str, Any]
+    findings: Sequence[Finding] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One part of the dashboard; ``build`` makes a fixed number of bounded queries."""
+
+    name: str
+    title: Text
+    template: str
+    #: Whoever has it sees the panel.
+    permission: str
+    build: Callable[[HttpRequest, Window], Built]
+    #: Said by a panel whose numbers are those of the user's tenants; others are for those who see all tenants.
+    is_for_tenants: bool = False
+
+
+_registered: dict[str, Panel] = {}
+
+
+def register(panel: Panel) -> None:
+    """Add a panel; one of the same name is replaced."""
+    _registered[panel.name] = panel
+
+
+def panels_for(user: AbstractBaseUser | AnonymousUser) -> list[Panel]:
+    """Return the panels a user may see, in the order of their registration."""
+    sees_all = tenants_of(user) is None
+    return [
+        panel
+        for panel in _registered.values()
+        if user.has_perm(panel.permission) and (sees_all or panel.is_for_tenants)  # type: ignore[union-attr]
+    ]
+
+
+def build(panel: Panel, request: HttpRequest, window: Window) -> Built:
+    """Build a panel; when its database does not answer, that is the finding, and the others are still shown."""
+    try:
+        return panel.build(request, window)
+    except DatabaseError as error:
+        what_to_do = _("Look at the database server and at the address in the settings.")
+        text = _("The database of “%(title)s” does not answer: %(error)s") % {"title": panel.title, "error": error}
+        badge = Badge(_("error"), "✗", "bad")
+        return Built(context={}, findings=[Finding(badge=badge, text=text, what_to_do=what_to_do)])

@@ -1,0 +1,198 @@
+"""The filters of a list: what may be asked in the address, and what it does to the rows."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext as _
+
+from .components import Text
+
+Rows = QuerySet[Any]
+INT64_MAX = 2**63 - 1
+WHOLE = re.compile(r"-?[0-9]{1,19}")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One question; ``apply`` narrows the rows to an answer, which ``parse`` has made of the address's text."""
+
+    name: str
+    label: Text
+    apply: Callable[[Rows, Any], Rows]
+    #: The control that asks: text, number, date, select, checkbox, hidden.
+    control = "text"
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a text. Raises: ValueError with a sentence for people."""
+        return text
+
+    def options(self) -> Sequence[tuple[str, Text]]:
+        """Return what may be chosen."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Choice(Filter):
+    """One of several values."""
+
+    choices: Callable[[], Iterable[tuple[str, Text]]] = tuple
+    control = "select"
+
+    def parse(self, text: str) -> str:
+        """Return one of the choices."""
+        if text not in dict(self.options()):
+            raise ValueError(_("“%s” is not one of the choices.") % text[:40])
+        return text
+
+    def options(self) -> Sequence[tuple[str, Text]]:
+        """Return the choices of now."""
+        return list(self.choices())
+
+
+@dataclass(frozen=True)
+class Number(Filter):
+    """A whole number."""
+
+    control = "number"
+
+    def parse(self, text: str) -> int:
+        """Return the number; what no 64-bit column can hold is refused."""
+        return whole(text)
+
+
+def whole(text: str) -> int:
+    """Return a whole number that a 64-bit column can hold. Raises: ValueError with a sentence for people."""
+    if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
+        raise ValueError(_("“%s” is not a whole number.") % text[:40])
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Moment(Filter):
+    """A date or a date and time; ``is_end`` takes a date as its last moment."""
+
+    is_end: bool = False
+    control = "date"
+
+    def parse(self, text: str) -> datetime:
+        """Return an aware datetime."""
+        try:
+            found = parse_datetime(text) if len(text) > len("2026-01-31") else parse_date(text)
+        except ValueError:
+            found = None
+        if found is None:
+            raise ValueError(_("“%s” is not a date.") % text[:40])
+        if not isinstance(found, datetime):
+            at = day_edge(found, is_end=self.is_end)
+        else:
+            at = found if timezone.is_aware(found) else timezone.make_aware(found)
+        return reckonable(at)
+
+
+def reckonable(at: datetime) -> datetime:
+    """Return a moment that can be said in UTC. Raises: ValueError for one before the year 1 or after 9999 there."""
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(_("“%s” is not a date.") % at.isoformat()) from None
+    return at
+
+
+def day_edge(day: date, *, is_end: bool) -> datetime:
+    """Return a day's first or last moment in the current time zone."""
+    return timezone.make_aware(datetime.combine(day, time.max if is_end else time.min))
+
+
+@dataclass(frozen=True)
+class Check(Filter):
+    """Yes, or no question at all."""
+
+    control = "checkbox"
+
+    def parse(self, text: str) -> bool:
+        """Return True for ``1``."""
+        if text != "1":
+            raise ValueError(_("“%s” is not one of the choices.") % text[:40])
+        return True
+
+
+@dataclass(frozen=True)
+class Id(Filter):
+    """A UUID."""
+
+    def parse(self, text: str) -> UUID:
+        """Return the UUID."""
+        try:
+            return UUID(text)
+        except ValueError:
+            raise ValueError(_("“%s” is not an identifier.") % text[:40]) from None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The answers in an address."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+    def apply(self, filters: Sequence[Filter], rows: Rows) -> Rows:
+        """Return the rows that match; none when an answer makes no sense."""
+        if self.errors:
+            return rows.none()
+        for one in filters:
+            if one.name in self.values:
+                rows = one.apply(rows, self.values[one.name])
+        return rows
+
+
+def read(filters: Sequence[Filter], given: Mapping[str, str]) -> Asked:
+    """Read an address's answers to these filters."""
+    values, texts, errors = {}, {}, {}
+    for one in filters:
+        text = given.get(one.name, "").strip()
+        if not text:
+            continue
+        texts[one.name] = text
+        if "\x00" in text:
+            # PostgreSQL takes it in no text, and no other kind of value has it.
+            errors[one.name] = _("“%s” holds a character that no row has.") % text.replace("\x00", "␀")[:40]
+            continue
+        try:
+            values[one.name] = one.parse(text)
+        except ValueError as error:
+            errors[one.name] = str(error)
+    return Asked(values, texts, errors)
+
+
+def controls(filters: Sequence[Filter], asked: Asked) -> list[dict[str, Any]]:
+    """Return what the template needs to draw the filters."""
+    return [
+        {
+            "name": one.name,
+            "label": one.label,
+            "control": control_for(one, asked),
+            "text": asked.texts.get(one.name, ""),
+            "error": asked.errors.get(one.name, ""),
+            "options": [(value, word, value == asked.texts.get(one.name)) for value, word in one.options()],
+        }
+        for one in filters
+    ]
+
+
+def control_for(one: Filter, asked: Asked) -> str:
+    """Return the control that can show the answer: a date field would empty a moment that a link has given."""
+    is_shown_as_given = one.name in asked.errors or len(asked.texts.get(one.name, "")) > len("2026-01-31")
+    return "text" if is_shown_as_given and one.control in ("date", "number") else one.control
+
+
+def equals(column: str) -> Callable[[Rows, Any], Rows]:
+    """Return the filter of a column's value."""
+    return lambda rows, value: rows.filter(**{column: value})

@@ -1,0 +1,227 @@
+"""
+What the API lists: each engine registers its own, as it does with panels.
+
+A resource stands on the admin class of its model: rows, scope, order, filters and permission are those of the page.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from operator import attrgetter
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
+from django.db import models
+from django.http import HttpRequest
+
+from ..admin.base import WindowAdmin
+from ..admin.filters import WHOLE, Asked, Choice, Filter, read
+from ..admin.keyset import AFTER
+from .problems import Refusal, bad_request, not_found
+
+LIMIT = "limit"
+LIMIT_ROWS, LIMIT_ROWS_MAX = 50, 200
+Schema = Mapping[str, Any]
+KEY = re.compile(r"[1-9][0-9]{0,18}")
+INTEGER: Schema = {"type": "integer", "format": "int64"}
+TEXT: Schema = {"type": "string"}
+#: By kind of field; the first that fits counts.
+SCHEMAS: Sequence[tuple[type[Any], Schema]] = (
+    (models.BooleanField, {"type": "boolean"}),
+    (models.IntegerField, INTEGER),
+    (models.DateTimeField, {"type": "string", "format": "date-time"}),
+    (models.UUIDField, {"type": "string", "format": "uuid"}),
+    (models.JSONField, {}),
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One value of a row as the API shows it."""
+
+    name: str
+    schema: Schema
+    get: Callable[[Any], Any]
+
+
+def model_columns(model: type[models.Model], *names: str) -> tuple[Column, ...]:
+    """Return the columns of a model by the names they have in the table."""
+    fields = {field.attname: field for field in model._meta.concrete_fields}
+    return tuple(Column(name, schema_of(fields[name]), attrgetter(name)) for name in names)
+
+
+def schema_of(field: Any) -> Schema:
+    """Return a field's JSON schema."""
+    target = field.target_field if isinstance(field, models.ForeignKey) else field
+    found = next((schema for kind, schema in SCHEMAS if isinstance(target, kind)), TEXT)
+    return {**found, "type": [found["type"], "null"]} if field.null and "type" in found else found
+
+
+def array_of(schema: Schema) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": schema}
+
+
+def object_of(shown: Sequence[Column]) -> Schema:
+    """Return the schema of an object with these columns."""
+    return {"type": "object", "properties": {column.name: column.schema for column in shown}}
+
+
+class Source:
+    """What has an address of its own below the API's."""
+
+    name: ClassVar[str]
+    #: What it is, in a sentence in English.
+    about: ClassVar[str]
+
+    def is_open_to(self, request: HttpRequest) -> bool:
+        """Return whether the user may ask it at all."""
+        raise NotImplementedError
+
+    def filters(self, request: HttpRequest) -> Sequence[Filter]:
+        """Return what may be asked in the address."""
+        return ()
+
+    def answer(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the answer. Raises: Refusal, PermissionDenied."""
+        raise NotImplementedError
+
+
+class Resource(Source):
+    """The rows of a model, as its admin class lists them."""
+
+    model: ClassVar[type[models.Model]]
+    columns: ClassVar[Sequence[Column]]
+    #: What only a row's own address has.
+    details: ClassVar[Sequence[Column]] = ()
+
+    @property
+    def window(self) -> WindowAdmin:
+        """The admin class that the rows come from."""
+        found = admin.site.get_model_admin(self.model)
+        if not isinstance(found, WindowAdmin):
+            raise TypeError(f"the admin class of {self.model._meta.label} is no WindowAdmin")
+        return found
+
+    def is_open_to(self, request: HttpRequest) -> bool:
+        """Return whether the user may see the page of the list."""
+        return self.window.has_view_permission(request)
+
+    def filters(self, request: HttpRequest) -> Sequence[Filter]:
+        """Return the filters of the page."""
+        return self.window.filters
+
+    def listed(self, request: HttpRequest, asked: Asked) -> models.QuerySet[Any]:
+        """Return the rows of the page before its filters."""
+        return self.window.listed(request, asked)
+
+    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
+        """Return the order of the page."""
+        return self.window.order_of(request, asked)
+
+    def answer(self, request: HttpRequest) -> dict[str, Any]:
+        """Return one page of the rows, and the cursor of the next one."""
+        filters = self.filters(request)
+        asked = read_query(request, filters, paged=True)
+        rows = asked.apply(filters, self.listed(request, asked))
+        size = limit_of(request)
+        try:
+            page = self.window.page(
+                request, rows, order=self.order_of(request, asked), size=size, after=request.GET.get(AFTER, "")
+            )
+        except BadRequest as error:
+            raise bad_request((AFTER, str(error))) from error
+        return {"items": self.shown(page.rows), "next": page.next}
+
+    def shown(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return rows as the list has them; a fixed number of queries."""
+        return [{column.name: column.get(row) for column in self.columns} for row in rows]
+
+    def one(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Return a row in full; a fixed number of queries."""
+        [shown] = self.shown([row])
+        return shown | {column.name: column.get(row) for column in self.details}
+
+    def answer_one(self, request: HttpRequest, key: str) -> dict[str, Any]:
+        """Return the row of a key. Raises: Refusal when there is none that this user may see."""
+        read_query(request, ())
+        pk = self.model._meta.pk
+        if "\x00" in key or (isinstance(pk, models.IntegerField) and not KEY.fullmatch(key)):
+            raise not_found()
+        try:
+            row = self.listed(request, Asked()).filter(pk=pk.to_python(key)).first()
+        except (ValidationError, ValueError, OverflowError):
+            row = None
+        # SQL Server takes a key with a blank at its end for the same.
+        if row is None or str(row.pk) != key:
+            raise not_found()
+        return self.one(request, row)
+
+
+def read_query(request: HttpRequest, filters: Sequence[Filter], *, paged: bool = False) -> Asked:
+    """
+    Return the answers in an address. Raises: Refusal for what is not understood.
+
+    A filter that is not known is refused, too: who has misspelled it must not get every row.
+    """
+    known = [one.name for one in filters] + ([AFTER, LIMIT] if paged else [])
+    asked = read(filters, request.GET)
+    errors = list(asked.errors.items())
+    for name, values in request.GET.lists():
+        if name not in known:
+            errors.append((name[:80], f"is not known here; known are: {', '.join(known) or 'none'}"))
+        elif len(values) > 1:
+            errors.append((name, "is given more than once"))
+        elif "\x00" in values[0] and name not in asked.errors:
+            errors.append((name, "holds a character that no row has"))
+    if errors:
+        raise bad_request(*errors)
+    return asked
+
+
+def limit_of(request: HttpRequest) -> int:
+    """Return how many rows are asked for. Raises: Refusal."""
+    text = request.GET.get(LIMIT, str(LIMIT_ROWS))
+    if not WHOLE.fullmatch(text) or not 1 <= int(text) <= LIMIT_ROWS_MAX:
+        raise bad_request((LIMIT, f"must be a number from 1 to {LIMIT_ROWS_MAX}"))
+    return int(text)
+
+
+def filter_schema(one: Filter) -> Schema:
+    """Return the JSON schema of what a filter takes."""
+    if isinstance(one, Choice):
+        return {"type": "string", "enum": [value for value, _word in one.options()]}
+    return {"number": INTEGER, "checkbox": {"type": "string", "enum": ["1"]}}.get(one.control, TEXT)
+
+
+_registered: dict[str, Source] = {}
+
+
+def register(source: Source) -> None:
+    """Add a source; one of the same name is replaced."""
+    _registered[source.name] = source
+
+
+def sources_for(request: HttpRequest) -> list[Source]:
+    """Return what the user may ask, by name."""
+    return [source for _name, source in sorted(_registered.items()) if source.is_open_to(request)]
+
+
+def get_source(request: HttpRequest, name: str) -> Source:
+    """Return the source of a name. Raises: Refusal when there is none; PermissionDenied."""
+    source = _registered.get(name)
+    if source is None:
+        raise not_found()
+    if not source.is_open_to(request):
+        raise PermissionDenied
+    return source
+
+
+def get_resource(request: HttpRequest, name: str) -> Resource:
+    """Return a source that has rows. Raises: Refusal, PermissionDenied."""
+    source = get_source(request, name)
+    if not isinstance(source, Resource):
+        raise Refusal(HTTPStatus.NOT_FOUND, f"{name} has no rows of its own.")
+    return source

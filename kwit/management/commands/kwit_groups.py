@@ -1,0 +1,42 @@
+"""Make the ready-made groups viewer, operator, approver and auditor."""
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from ...commands import KwitCommand
+from ...people.groups import ALL_TENANTS_GROUP, Made, make_groups
+
+
+class Command(KwitCommand):
+    """Make the ready-made groups, or bring them up to date."""
+
+    help = "Make the ready-made groups viewer, operator, approver and auditor, or bring them up to date."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        self.add_database(parser, "the database that has the groups")
+        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
+        parser.add_argument(
+            "--all-tenants",
+            action="store_true",
+            help=f"also make the group {ALL_TENANTS_GROUP}, whose members see the rows of every tenant",
+        )
+
+    def handle(self, *, is_json: bool, all_tenants: bool, database: str | None, **options: Any) -> None:
+        """Make them."""
+        try:
+            made = make_groups(all_tenants=all_tenants, using=database)
+        except LookupError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(
+            json.dumps({"groups": [asdict(one) for one in made]}) if is_json else "\n".join(map(self.line, made))
+        )
+
+    def line(self, made: Made) -> str:
+        """Return what became of a group, for a terminal."""
+        signs = [f"+{label}" for label in made.added] + [f"-{label}" for label in made.removed]
+        return f"{made.group}: {'made' if made.is_new else 'there'}, {' '.join(signs) or 'nothing to do'}"

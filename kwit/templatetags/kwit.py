@@ -1,0 +1,33 @@
+"""``{% kwit_panels %}``: the dashboard, for the admin's index or any other page."""
+
+from typing import Any
+
+from django import template
+from django.utils import timezone
+
+from ..admin.dashboard import build, panels_for
+from ..admin.time_ranges import PARAMETER, RANGES, window_of
+from ..people.tenants import tenants_of
+
+register = template.Library()
+
+
+@register.inclusion_tag("kwit/panels.html", takes_context=True)
+def kwit_panels(context: dict[str, Any]) -> dict[str, Any]:
+    """Build every panel the user may see; what is not well stands above them all."""
+    request = context["request"]
+    window = window_of(request.GET, now=timezone.now())
+    built = [(panel, build(panel, request, window)) for panel in panels_for(request.user)]
+    return {
+        "parameter": PARAMETER,
+        "ranges": [(one.name, one.label, one == window.range) for one in RANGES],
+        # Numbers of nothing are all 0: that is no good news.
+        "sees_nothing": tenants_of(request.user) == frozenset(),
+        "findings": [finding for _, made in built for finding in made.findings],
+        "panels": [
+            {"name": panel.name, "title": panel.title, "template": panel.template, "panel": made.context}
+            for panel, made in built
+        ],
+        "now": window.now,
+        "window": window,
+    }

@@ -1,0 +1,122 @@
+"""A queued mail -> the letter that goes out: recipients in parts, bodies rendered once, headers; writes nothing."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from email.utils import format_datetime, parseaddr
+from functools import lru_cache
+from hashlib import sha256
+from urllib.parse import quote
+
+from django.conf import settings
+
+from ..addresses import Recipients, identity, parse_recipients
+from ..conf import Conf
+from ..messages.bodies import Body, render_body, render_digest
+from ..models import Control, MailQueue
+from ..text import one_line
+from ..transports.base import Letter
+from ..transports.mime import envelope_address
+
+#: What a Message-ID's left side may hold besides the dots between its pieces (RFC 5322, dot-atom-text).
+NOT_ATOM = re.compile(r"[^A-Za-z0-9!#$%&'*+/=?^_`{|}~-]")
+
+
+def recipients_of(mail: MailQueue, conf: Conf) -> Recipients:
+    """Return a mail's recipients, checked again: the row may have been written by plain SQL."""
+    return parse_recipients(mail.recipients, fold_local_part=conf.FOLD_LOCAL_PART)
+
+
+def key_of(address: str, conf: Conf) -> str:
+    """Return what two spellings of one mailbox have in common, by this site's rule."""
+    return identity(address, conf.FOLD_LOCAL_PART)
+
+
+def split_parts(recipients: Sequence[str], conf: Conf) -> list[tuple[str, ...]]:
+    """Split recipients into the parts that are sent one by one."""
+    size = conf.RECIPIENTS_MAX
+    return [tuple(recipients[start : start + size]) for start in range(0, len(recipients), size)]
+
+
+def render_mail(mail: MailQueue) -> Body:
+    """
+    Return a mail's bodies: those of its first attempt when there was one, else rendered from the frozen values.
+
+    Raises: whatever a template or a value raises.
+    """
+    if mail.message_text:
+        return Body(mail.message_text, mail.message_html)
+    return render_alone(mail)
+
+
+def render_together(leader: MailQueue, bodies: Sequence[tuple[MailQueue, Body]]) -> tuple[str, Body]:
+    """
+    Return the subject and the bodies of a digest, given those of its mails, the leader's among them.
+
+    What was sent once is sent again as it was, whatever its templates and values say today.
+    Raises: whatever the digest's own templates raise.
+    """
+    shown = [(mail.subject, body) for mail, body in sorted(bodies, key=lambda pair: pair[0].pk)]
+    subject, body = render_digest(shown, name=leader.template, language=leader.language)
+    return subject, Body(leader.message_text, leader.message_html) if leader.message_text else body
+
+
+def render_alone(mail: MailQueue) -> Body:
+    """Return a mail's bodies from its frozen values. Raises: whatever a template or a value raises."""
+    return render_body(mail.template, mail.payload, language=mail.language)
+
+
+def sender_of(conf: Conf) -> str:
+    """Return the site's sender."""
+    return conf.FROM_EMAIL or settings.DEFAULT_FROM_EMAIL
+
+
+@lru_cache(maxsize=64)
+def domain_of(address: str) -> str:
+    """Return the domain of an address that may have a display name."""
+    return parseaddr(address)[1].rpartition("@")[2]
+
+
+def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") -> str:
+    """Return the Message-ID of one part: the same at every attempt, another for every event."""
+    domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
+    kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
+    # A digest is another message than the mail that leads it, and one event may lead the digests of two people.
+    tail = f".digest-{sha256(digest_to.encode()).hexdigest()[:12]}" if digest_to else ""
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{envelope_address('x@' + domain)[2:]}>"
+
+
+def make_letter(
+    mail: MailQueue,
+    *,
+    body: Body,
+    part: int,
+    to: tuple[str, ...],
+    recipients: tuple[str, ...],
+    at: datetime,
+    conf: Conf,
+    digest_subject: str = "",
+) -> Letter:
+    """Return the letter of one part of a mail, addressed to those of the part who still have to get it."""
+    return Letter(
+        sender=sender_of(conf),
+        recipients=recipients,
+        to=to,
+        subject=one_line(digest_subject or mail.subject),
+        text=body.text,
+        html=body.html,
+        headers=(
+            ("Message-ID", message_id(mail.control, part=part, conf=conf, digest_to=to[0] if digest_subject else "")),
+            ("Date", format_datetime(at)),
+            # RFC 3834: so that no absence note answers.
+            ("Auto-Submitted", "auto-generated"),
+            ("List-Unsubscribe", f"<{unsubscribe_address(mail.control.kind, conf)}>"),
+        ),
+    )
+
+
+def unsubscribe_address(kind: str, conf: Conf) -> str:
+    """Return where a recipient can say that these mails are not wanted (RFC 2369)."""
+    if conf.UNSUBSCRIBE:
+        return conf.UNSUBSCRIBE.replace("{kind}", quote(kind, safe=""))
+    return f"mailto:{envelope_address(sender_of(conf))}?subject=unsubscribe%20{quote(kind, safe='')}"

@@ -1,0 +1,199 @@
+"""What became of an event's mails and tasks, as data and as sentences; reads only."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..addresses import parse_recipients
+from ..models import Attempt, Channel, Control, HeldFor, MailQueue, MailState, Suppression, TaskQueue
+from .messages import problem_of
+
+OUTCOMES = {
+    "sent": gettext_lazy("sent"),
+    "refused": gettext_lazy("refused for good"),
+    "deferred": gettext_lazy("not now, to be tried again"),
+    "uncertain": gettext_lazy("perhaps sent: the answer never came"),
+    "suppressed": gettext_lazy("not mailed"),
+    "error": gettext_lazy("an unexpected error before anything was sent"),
+}
+
+
+@dataclass(frozen=True)
+class MailStory:
+    """One mail: its row, its attempts, and what there is to say."""
+
+    id: int
+    pass_id: str
+    state: str
+    subject: str
+    recipients: tuple[str, ...]
+    attempts: tuple[dict[str, Any], ...]
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TaskStory:
+    """One task: its row and what there is to say."""
+
+    id: int
+    pass_id: str
+    title: str
+    sentences: tuple[str, ...]
+
+
+def moment(at: datetime | None) -> str:
+    """Return a moment for a person; the offset says whose clock it is."""
+    return _("an unknown date") if at is None else f"{at:%Y-%m-%d %H:%M:%S%z}"
+
+
+def mail_stories(control: Control, *, using: str, now: datetime, is_whole: bool = True) -> Iterator[MailStory]:
+    """
+    Yield the stories of an event's mails.
+
+    Unless it is for somebody who sees all, a pause has no reason: the server's words may quote another tenant's mail.
+    """
+    for mail in MailQueue.objects.using(using).filter(control=control).select_related("digest_of").order_by("pk"):
+        leader = mail.digest_of or mail
+        attempts = list(Attempt.objects.using(using).filter(mail=leader).order_by("pk"))
+        said = [
+            *introduce(mail, using),
+            *(describe_attempt(each) for each in attempts),
+            *stand(mail, using, now, is_whole),
+        ]
+        yield MailStory(
+            id=mail.pk,
+            pass_id=str(mail.pass_id or ""),
+            state=mail.state,
+            subject=mail.subject,
+            recipients=parse_recipients(mail.recipients).good,
+            attempts=tuple(attempt_data(each) for each in attempts),
+            sentences=tuple(said),
+        )
+
+
+def introduce(mail: MailQueue, using: str) -> Iterator[str]:
+    """Yield what the mail is, and in whose company it travels."""
+    to = ", ".join(parse_recipients(mail.recipients).good) or _("nobody")
+    values = {"mail": mail.pk, "subject": mail.subject, "to": to, "at": moment(mail.created_at)}
+    yield _("Mail %(mail)s, “%(subject)s”, to %(to)s, was queued on %(at)s.") % values
+    if mail.digest_of_id:
+        text = _("It travels in a digest, with mail %(mail)s; the attempts are that mail's.")
+        yield text % {"mail": mail.digest_of_id}
+    elif count := MailQueue.objects.using(using).filter(digest_of=mail.pk).count():
+        yield _("It leads a digest of %(count)s mails.") % {"count": count + 1}
+    if mail.operator:
+        text = _("%(person)s was the last to step in, on %(at)s.")
+        yield text % {"person": mail.operator, "at": moment(mail.operated_at)}
+
+
+def describe_attempt(attempt: Attempt) -> str:
+    """Say what one attempt gave for one recipient, with the server's words."""
+    words = " ".join(str(part) for part in (attempt.code, attempt.enhanced, attempt.text.split("\n", 1)[0]) if part)
+    begun = (
+        _("%(at)s, attempt %(number)s to %(recipient)s: %(outcome)s")
+        if attempt.recipient
+        else _("%(at)s, attempt %(number)s: %(outcome)s")
+    )
+    values = {"channel": attempt.channel, "worker": attempt.worker}
+    return "".join(
+        (
+            begun
+            % {
+                "at": moment(attempt.at),
+                "number": attempt.number,
+                "recipient": attempt.recipient,
+                "outcome": OUTCOMES[attempt.outcome],
+            },
+            f": {words}" if words else "",
+            _(" (over %(channel)s by %(worker)s)") % values if attempt.channel else "",
+            _("; a person overruled this") if attempt.is_overruled else "",
+            ".",
+        )
+    )
+
+
+def attempt_data(attempt: Attempt) -> dict[str, Any]:
+    """Return one attempt as data."""
+    names = ("number", "part", "recipient", "outcome", "code", "enhanced", "text", "worker", "channel", "is_overruled")
+    return {"at": attempt.at.isoformat(), **{name: getattr(attempt, name) for name in names}}
+
+
+def stand(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
+    """Yield how the mail stands now and what to do about it."""
+    values = {"mail": mail.pk, "worker": mail.worker, "problem": problem_of(mail.problem), "at": moment(mail.sent_at)}
+    if mail.state == MailState.QUEUED:
+        yield from why_queued(mail, using, now, is_whole)
+    elif mail.state == MailState.SENDING and mail.lease_until is not None and mail.lease_until < now:
+        text = _("It was on the wire with worker %(worker)s, not heard of since; the next delivery will say so.")
+        yield text % values
+    elif mail.state == MailState.SENDING:
+        yield _("It is on the wire now, with worker %(worker)s.") % values
+    elif mail.state == MailState.UNCERTAIN:
+        text = _(
+            "It is held because nobody knows whether it arrived. Send it again with the same Message-ID "
+            "(notify_release %(mail)s) or confirm that it has arrived (notify_release %(mail)s --confirm)."
+        )
+        yield text % values
+    elif mail.state == MailState.BLOCKED:
+        yield _("It is blocked: %(problem)s. Correct that, then release it: notify_release %(mail)s.") % values
+    elif mail.state == MailState.FAILED:
+        yield _("It is given up: nobody got it. To try the others again: notify_retry %(mail)s.") % values
+    elif mail.state == MailState.PARTIAL:
+        yield _("It is given up: not everybody got it. To try the others again: notify_retry %(mail)s.") % values
+    else:
+        yield _("It was sent on %(at)s.") % values
+    if mail.state != MailState.BLOCKED and mail.problem:
+        yield _("What was wrong with it from the start: %(problem)s.") % values
+
+
+def why_queued(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
+    """Yield what a queued mail waits for."""
+    values = {"at": moment(mail.due_at), "worker": mail.worker}
+    if mail.held_for == HeldFor.DIGEST and mail.due_at > now:
+        yield _("It waits for others to join its digest until %(at)s.") % values
+    elif mail.held_for and mail.due_at > now:
+        yield _("It waits for the end of the recipient's quiet hours until %(at)s.") % values
+    elif mail.due_at > now:
+        yield _("It is tried again after %(at)s.") % values
+    elif mail.worker and mail.lease_until is not None and mail.lease_until > now:
+        yield _("Worker %(worker)s has claimed it and will send it soon.") % values
+    else:
+        yield _("It is due since %(at)s and waits for a delivery (notify_deliver, notify_work).") % values
+    for channel in Channel.objects.using(using).filter(paused_until__gt=now).order_by("name"):
+        text = (
+            _("Channel %(channel)s pauses until %(at)s: %(reason)s")
+            if is_whole
+            else _("Channel %(channel)s pauses until %(at)s.")
+        )
+        yield text % {"channel": channel.name, "at": moment(channel.paused_until), "reason": channel.reason}
+    good = parse_recipients(mail.recipients).good
+    for address in sorted(Suppression.objects.using(using).among(good)):
+        yield _("%(address)s is on the suppression list and will not be mailed.") % {"address": address}
+
+
+def task_stories(control: Control, *, using: str) -> Iterator[TaskStory]:
+    """Yield the stories of an event's tasks."""
+    for task in TaskQueue.objects.using(using).filter(control=control).order_by("pk"):
+        values = {
+            "task": task.pk,
+            "title": task.title,
+            "whom": task.assignee or _("nobody in particular"),
+            "at": moment(task.created_at),
+            "due_at": moment(task.due_at),
+            "person": task.done_by,
+            "done_at": moment(task.done_at),
+        }
+        if task.done_at:
+            text = _(
+                "Task %(task)s, “%(title)s”, for %(whom)s, was queued on %(at)s; "
+                "it is done by %(person)s on %(done_at)s."
+            )
+        elif task.due_at:
+            text = _("Task %(task)s, “%(title)s”, for %(whom)s, was queued on %(at)s; it is open, due on %(due_at)s.")
+        else:
+            text = _("Task %(task)s, “%(title)s”, for %(whom)s, was queued on %(at)s; it is open.")
+        yield TaskStory(task.pk, str(task.pass_id or ""), task.title, (text % values,))

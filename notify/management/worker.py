@@ -1,0 +1,91 @@
+"""Pass and delivery in a loop, for containers and services."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import DatabaseError, connections, router
+from django.db.models import Min
+
+from ..delivery.dispatch import send_due
+from ..delivery.results import DeliveryReport
+from ..dialects import dialect_of
+from ..models import MailQueue, MailState
+from ..passes.runner import PassReport, run_pass
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at whether we are asked to stop.
+SLICE_S = 1.0
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What one round did; a part that the database did not let run is None."""
+
+    passed: PassReport | None
+    delivered: DeliveryReport | None
+    error: str = ""
+
+
+def work(
+    *,
+    every_s: float,
+    using: str | None = None,
+    rounds_max: int | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
+    tell: Callable[[RoundReport], None] = lambda report: None,
+) -> int:
+    """
+    Run a pass and a delivery every so many seconds, sooner when woken or when a mail is due; return how many rounds.
+
+    A database that goes away is waited for. Ends after ``rounds_max`` or when asked to stop; the mail in hand is sent.
+    """
+    using, rounds = using or router.db_for_write(MailQueue), 0
+    while not is_stopping() and (rounds_max is None or rounds < rounds_max):
+        report = run_round(using, is_stopping)
+        rounds += 1
+        tell(report)
+        if rounds_max is None or rounds < rounds_max:
+            rest(using, every_s, is_stopping)
+    return rounds
+
+
+def run_round(using: str, is_stopping: Callable[[], bool]) -> RoundReport:
+    """Run one pass and one delivery."""
+    passed = None
+    try:
+        passed = run_pass(using=using, is_stopping=is_stopping)
+        delivered = None if is_stopping() else send_due(using=using, is_stopping=is_stopping)
+        return RoundReport(passed, delivered, delivered.error if delivered else "")
+    except DatabaseError as error:
+        logger.error("the round was cut short: %s", error)
+        connections[using].close()
+        return RoundReport(passed, None, f"{type(error).__name__}: {error}")
+
+
+def rest(using: str, every_s: float, is_stopping: Callable[[], bool]) -> None:
+    """Wait for the next round: its time, a mail's, or somebody who wakes us."""
+    deadline = time.monotonic() + every_s
+    try:
+        deadline = min(deadline, time.monotonic() + seconds_to_next(using, every_s))
+        room, connection = dialect_of(connections[using]), connections[using]
+        while not is_stopping() and (left := deadline - time.monotonic()) > 0:
+            if room.wait(connection, min(SLICE_S, left)):
+                return
+    except DatabaseError as error:
+        logger.error("cannot listen for work: %s", error)
+        connections[using].close()
+        while not is_stopping() and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(SLICE_S, left))
+
+
+def seconds_to_next(using: str, every_s: float) -> float:
+    """Return in how many seconds the next mail that waits is due; at least one, so that trouble is no busy loop."""
+    now = dialect_of(connections[using]).now(connections[using])
+    horizon = now + timedelta(seconds=every_s)
+    waiting = MailQueue.objects.using(using).filter(state=MailState.QUEUED, due_at__gt=now, due_at__lte=horizon)
+    next_at = waiting.aggregate(next=Min("due_at"))["next"]
+    return every_s if next_at is None else max(SLICE_S, (next_at - now).total_seconds())

@@ -1,0 +1,74 @@
+"""
+The pass lock: one pass at a time per database, on the connection that commits.
+
+It only saves work. What makes a pass right is the unique constraint; what makes a holder that lost its lock stop is
+the fence: every transaction asks first whether the lock and the open row of the run log are still its own.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, connections
+
+from ..dialects import dialect_of
+from ..dialects.base import LockAnswer
+from ..errors import LockLost
+from ..models import RunLog
+
+#: Seconds between two tries while waiting for the lock.
+POLL_S = 0.1
+
+
+class PassLock:
+    """The lock of one pass."""
+
+    def __init__(self, *, using: str) -> None:
+        self.connection = connections[using]
+        self.room = dialect_of(self.connection)
+        self.using = using
+        self.token: Any = None
+
+    def acquire(self, *, wait_s: float, is_stopping: Callable[[], bool]) -> LockAnswer:
+        """Take the lock, trying for ``wait_s`` seconds. Raises: LockUnusable."""
+        self.room.check_session(self.connection)
+        deadline = time.monotonic() + wait_s
+        while True:
+            answer = self.room.try_lock(self.connection)
+            left = deadline - time.monotonic()
+            if answer.is_granted or left <= 0 or is_stopping():
+                self.token = answer.token
+                return answer
+            time.sleep(min(POLL_S, left))
+
+    def check(self, pass_id: UUID) -> None:
+        """Make sure that the pass may write. Raises: LockLost."""
+        if not self.room.is_locked(self.connection, self.token):
+            raise LockLost("the pass lock was lost: its database session ended or its lock file was deleted")
+        if not RunLog.objects.using(self.using).is_open(pass_id):
+            raise LockLost("the pass lock was lost: another pass has taken it and closed this pass in the run log")
+
+    def release(self) -> str:
+        """Give the lock back; return what went wrong, empty when nothing did."""
+        try:
+            self.room.unlock(self.connection, self.token)
+        except DatabaseError as error:
+            # The session is gone and the lock with it. The first error of the pass is the one to tell.
+            self.connection.close()
+            return f"the lock could not be released: {error}"
+        return ""
+
+
+def describe_holder(answer: LockAnswer, *, using: str) -> str:
+    """Say who holds the lock: by the run log, and by what the database itself knows."""
+    running = RunLog.objects.using(using).running()
+    whole = running.wholes().order_by("-started_at", "-pk").first()
+    known = []
+    if whole is not None:
+        step = running.filter(pass_id=whole.pass_id).exclude(step=RunLog.WHOLE).order_by("-pk").first()
+        at = f"in step {step.step}" if step else "between two steps"
+        known.append(f"host {whole.host}, process {whole.pid}, since {whole.started_at:%Y-%m-%dT%H:%M:%S%z}, {at}")
+    if answer.holder:
+        known.append(answer.holder)
+    return "; ".join(known) or "a session that has no row in the run log"

@@ -1,0 +1,142 @@
+"""
+Any way out that Django has: an EMAIL_BACKEND, or an entry of MAILERS; so that django-anymail works.
+
+A backend says less than a server: what it returns counts for the whole mail, except where it reports per recipient.
+"""
+
+import contextlib
+import smtplib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.core.mail import EmailMultiAlternatives
+
+from ..errors import ChannelDown
+from ..models import AttemptOutcome
+from .base import Letter, Reply, Result
+from .mime import envelope_address
+from .replies import is_channel_trouble, parse_reply, verdict
+from .smtp import describe, results, told
+
+#: What django-anymail says of a recipient (its documentation, "Tracking sent mail", version 13).
+ANYMAIL_REFUSED = frozenset({"invalid", "rejected", "failed"})
+#: The HTTP statuses of "slow down" and of trouble on the other side.
+HTTP_TOO_MANY, HTTP_SERVER_ERROR = 429, 500
+
+
+class BackendTransport:
+    """Sends through a Django mail backend."""
+
+    name = "backend"
+
+    def __init__(self, make_connection: Callable[[], Any]) -> None:
+        self.make_connection = make_connection
+        self.connection: Any = None
+
+    def open(self) -> None:
+        """Make sure of a connection. Raises: ChannelDown."""
+        if self.connection is not None:
+            return
+        connection = self.make_connection()
+        try:
+            connection.open()
+        except (OSError, smtplib.SMTPException) as error:
+            raise ChannelDown(f"cannot open the mail backend: {type(error).__name__}: {told(error)}") from error
+        self.connection = connection
+
+    def pack(self, letter: Letter) -> EmailMultiAlternatives:
+        """Return Django's message, made once to see that it can be. Raises: what Django raises of a hostile value."""
+        message = as_django(letter)
+        message.message()
+        return message
+
+    def announce(self, letter: Letter, packed: EmailMultiAlternatives) -> None:
+        """A backend of Django takes whole mails only."""
+
+    def send(self, letter: Letter, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
+        """
+        Send one letter; return what the backend lets us know.
+
+        Raises: ChannelDown, and whatever an unknown backend raises.
+        """
+        self.open()
+        try:
+            count = self.connection.send_messages([packed])
+        except smtplib.SMTPRecipientsRefused as error:
+            return [refused(address, error.recipients) for address in letter.recipients]
+        except smtplib.SMTPResponseException as error:
+            return self.answered(letter, error)
+        except OSError as error:  # also SMTPServerDisconnected: the connection broke at a place we cannot see
+            self.close()
+            return results(letter.recipients, AttemptOutcome.UNCERTAIN, Reply(text=told(error)))
+        except Exception as error:
+            if not isinstance(getattr(error, "status_code", None), int):
+                raise
+            return http_answered(letter, error)
+        if count is None:
+            silent = Reply(text="the mail backend does not say whether it sent anything")
+            return results(letter.recipients, AttemptOutcome.UNCERTAIN, silent)
+        if not count:
+            said_no = Reply(text="the mail backend reports that nothing was sent")
+            return results(letter.recipients, AttemptOutcome.DEFERRED, said_no)
+        return [accepted(address, packed) for address in letter.recipients]
+
+    def answered(self, letter: Letter, error: smtplib.SMTPResponseException) -> list[Result]:
+        """Say what one answer for all recipients means. Raises: ChannelDown."""
+        reply = parse_reply(error.smtp_code, error.smtp_error)
+        if is_channel_trouble(reply) or isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPSenderRefused):
+            self.close()
+            raise ChannelDown(describe(reply)) from error
+        return results(letter.recipients, verdict(reply), reply)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError, smtplib.SMTPException):
+                connection.close()
+
+
+def as_django(letter: Letter) -> EmailMultiAlternatives:
+    """Return the letter as Django's message."""
+    message = EmailMultiAlternatives(
+        subject=letter.subject,
+        body=letter.text,
+        from_email=letter.sender,
+        to=[envelope_address(address) for address in letter.recipients],
+        headers=dict(letter.headers),
+    )
+    if letter.html:
+        message.attach_alternative(letter.html, "text/html")
+    return message
+
+
+def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
+    """Return what the server said of one of several recipients, all of whom it refused."""
+    if envelope_address(address) not in answers:
+        return Result(address, AttemptOutcome.DEFERRED, Reply(text="the backend does not say why"))
+    reply = parse_reply(*answers[envelope_address(address)])
+    return Result(address, verdict(reply), reply)
+
+
+def http_answered(letter: Letter, error: Exception) -> list[Result]:
+    """Say what an HTTP answer of a sending service means. Raises: ChannelDown."""
+    status: int = error.status_code  # type: ignore[attr-defined]
+    reply = Reply(status, "", told(error)[:2000])
+    if status == HTTP_TOO_MANY or status in (401, 403):
+        raise ChannelDown(describe(reply)) from error
+    if status >= HTTP_SERVER_ERROR:
+        return results(letter.recipients, AttemptOutcome.DEFERRED, reply)
+    return results(letter.recipients, AttemptOutcome.REFUSED, reply)
+
+
+def accepted(address: str, message: EmailMultiAlternatives) -> Result:
+    """Return what a backend that did not object lets us know of one recipient."""
+    status = getattr(message, "anymail_status", None)
+    known = getattr(status, "recipients", {}).get(envelope_address(address)) if status else None
+    if known is not None and known.status in ANYMAIL_REFUSED:
+        return Result(
+            address, AttemptOutcome.REFUSED, Reply(text=f"{known.status}: {known.message_id or ''}".rstrip(": "))
+        )
+    text = f"{known.status}, message {known.message_id}" if known is not None else "taken by the mail backend"
+    return Result(address, AttemptOutcome.SENT, Reply(text=text))

@@ -1,0 +1,257 @@
+"""SQL Server 2017 to 2025: rows travel as one JSON text into a table variable; each verb is one round trip."""
+
+# Names in the SQL below come from model fields and are quoted; values are parameters.
+# ruff: noqa: S608
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..plans.canonical import Target
+from .base import GUARDED_TABLES, Shape, Standing, Weakness
+
+#: Rows per statement. One that takes 5,000 locks on one index locks the whole table instead (lock escalation), and
+#: looks whether to do so each 1,250 locks; a row costs one lock, or two while its UPDATE waits.
+SLICE_ROWS = 2000
+
+#: Deadlock victim; snapshot update conflict; snapshot invalidated by a change of the schema. SQLSTATE 40001 as
+#: mssql-python words it, the numbers as pyodbc appends them, and SQL Server's own words.
+COLLISION_MARKS = ("Serialization failure", "(1205)", "(3960)", "(3961)", "deadlock", "Snapshot isolation transaction")
+#: SQLSTATE 08S01 and its kin as mssql-python words them; what a session that was ended with KILL says.
+LOST_MARKS = (
+    "Communication link failure",
+    "08S01",
+    "08S02",
+    "Connection not open",
+    "Client unable to establish",
+    "kill",
+)
+
+#: The compatibility level of SQL Server 2016; a database keeps the one of the server that it was made on.
+LEVEL_MIN = 130
+#: The languages whose messages are English.
+ENGLISH = ("us_english", "British")
+STANDING = """
+SELECT d.delayed_durability_desc, d.page_verify_option_desc, d.compatibility_level, @@LANGUAGE
+FROM sys.databases AS d WHERE d.database_id = DB_ID()
+"""
+
+#: The table that keeps TRUNCATE away: nothing may be truncated that a foreign key refers to, be it of an empty table.
+PIN = "receipts_audit_pin"
+
+# The key of the table variable and the LOOP JOIN make the order of the locks: that of the ids, whoever plans it.
+APPROVED = f"""
+SET NOCOUNT ON;
+DECLARE @approved TABLE (
+    id bigint NOT NULL PRIMARY KEY, revision bigint NOT NULL, qty bigint NOT NULL, slice bigint NOT NULL
+);
+INSERT INTO @approved (id, revision, qty, slice)
+SELECT r.id, r.revision, r.qty, (ROW_NUMBER() OVER (ORDER BY r.id) - 1) / {SLICE_ROWS:d}
+FROM OPENJSON(%s) WITH (id bigint '$[0]', revision bigint '$[1]', qty bigint '$[2]') AS r;
+DECLARE @slice bigint = 0, @last bigint = (SELECT MAX(slice) FROM @approved);
+"""
+
+
+def fetch(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    """Run one batch to its very end, for an unread rest leaves the connection busy; return its first rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows: list[tuple[Any, ...]] | None = None
+        while True:
+            if rows is None and cursor.description is not None:
+                rows = cursor.fetchall()
+            if not cursor.nextset():
+                return rows or []
+
+
+def stale_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]) -> list[Standing]:
+    # UPDLOCK locks, and so reads, the row itself and not a version of it, with READ_COMMITTED_SNAPSHOT on as well.
+    sql = f"""{APPROVED}
+DECLARE @stale TABLE (
+    id bigint NOT NULL PRIMARY KEY, there bit NOT NULL, revision bigint NULL, qty bigint NULL, state nvarchar(max) NULL
+);
+WHILE @slice <= @last
+BEGIN
+    INSERT INTO @stale (id, there, revision, qty, state)
+    SELECT a.id, CASE WHEN held.{shape.id} IS NULL THEN 0 ELSE 1 END, held.{shape.revision}, held.{shape.qty},
+        held.{shape.state}
+    FROM @approved AS a
+    LEFT OUTER LOOP JOIN {shape.table} AS held WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK)
+        ON held.{shape.id} = a.id AND held.{shape.tenant} = %s
+    WHERE a.slice = @slice AND (
+        held.{shape.id} IS NULL OR held.{shape.revision} IS NULL OR held.{shape.revision} <> a.revision
+        OR held.{shape.qty} IS NULL OR held.{shape.qty} <> a.qty
+        OR held.{shape.state} IS NULL OR held.{shape.state} <> %s
+    )
+    ORDER BY a.id
+    OPTION (MAXDOP 1);
+    SET @slice = @slice + 1;
+END;
+SELECT id, there, revision, qty, state FROM @stale ORDER BY id;
+"""
+    rows = fetch(connection, sql, [json.dumps(targets), tenant, shape.required_state])
+    return [Standing(row[0], bool(row[1]), *row[2:]) for row in rows]
+
+
+def standing_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]) -> list[Standing]:
+    sql = f"""
+SET NOCOUNT ON;
+DECLARE @asked TABLE (id bigint NOT NULL PRIMARY KEY);
+INSERT INTO @asked (id) SELECT r.id FROM OPENJSON(%s) WITH (id bigint '$[0]') AS r;
+SELECT held.{shape.id}, held.{shape.revision}, held.{shape.qty}, held.{shape.state}
+FROM @asked AS a INNER JOIN {shape.table} AS held ON held.{shape.id} = a.id
+WHERE held.{shape.tenant} = %s
+ORDER BY held.{shape.id};
+"""
+    rows = fetch(connection, sql, [json.dumps([[pk] for pk in ids]), tenant])
+    return [Standing(row[0], True, *row[1:]) for row in rows]
+
+
+def change_rows(
+    connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
+) -> int:
+    # OUTPUT … INTO: without INTO, SQL Server refuses a table that has a trigger (error 334). OUTPUT tells what the
+    # UPDATE itself wrote, even where an INSTEAD OF trigger wrote nothing or an AFTER trigger something else; so what
+    # is audited is read from the row.
+    sql = f"""{APPROVED}
+DECLARE @before TABLE (
+    id bigint NOT NULL PRIMARY KEY, revision_before bigint NOT NULL, state_before nvarchar(max) NOT NULL
+);
+DECLARE @audited bigint = 0;
+WHILE @slice <= @last
+BEGIN
+    UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
+    OUTPUT deleted.{shape.id}, deleted.{shape.revision}, deleted.{shape.state}
+    INTO @before (id, revision_before, state_before)
+    FROM @approved AS a INNER LOOP JOIN {shape.table} ON {shape.table}.{shape.id} = a.id
+    WHERE a.slice = @slice AND {shape.table}.{shape.tenant} = %s
+        AND {shape.table}.{shape.revision} = a.revision AND {shape.table}.{shape.qty} = a.qty
+        AND {shape.table}.{shape.state} = %s;
+    INSERT INTO receipts_audit
+        (change_id, target_id, revision_before, revision_after, qty, state_before, state_after)
+    SELECT %s, b.id, b.revision_before, held.{shape.revision}, held.{shape.qty}, b.state_before, held.{shape.state}
+    FROM @approved AS a INNER LOOP JOIN @before AS b ON b.id = a.id
+    INNER LOOP JOIN {shape.table} AS held ON held.{shape.id} = b.id
+    WHERE a.slice = @slice AND held.{shape.revision} > b.revision_before
+    ORDER BY b.id;
+    SET @audited = @audited + @@ROWCOUNT;
+    SET @slice = @slice + 1;
+END;
+SELECT @audited;
+"""
+    params = [json.dumps(targets), *shape.set_params, tenant, shape.required_state, change_id]
+    return int(fetch(connection, sql, params)[0][0])
+
+
+def change_row(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
+    # The row itself is read, for the same reason as in change_rows.
+    sql = f"""
+SET NOCOUNT ON;
+DECLARE @changed TABLE (id bigint NOT NULL);
+UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
+OUTPUT inserted.{shape.id} INTO @changed (id)
+WHERE {shape.id} = %s AND {shape.tenant} = %s AND {shape.revision} = %s AND {shape.qty} = %s AND {shape.state} = %s;
+SELECT held.{shape.id}, held.{shape.revision}, held.{shape.qty}, held.{shape.state}
+FROM @changed AS c INNER JOIN {shape.table} AS held ON held.{shape.id} = c.id
+WHERE held.{shape.revision} > %s;
+"""
+    compared = [target.id, tenant, target.revision, target.qty, shape.required_state]
+    rows = fetch(connection, sql, [*shape.set_params, *compared, target.revision])
+    return Standing(rows[0][0], True, *rows[0][1:]) if rows else None
+
+
+def is_collision(error: BaseException) -> bool:
+    if not isinstance(error, DatabaseError):
+        return False
+    text = str(error)
+    if isinstance(error, IntegrityError):
+        # Somebody has just claimed the same change_id; an older snapshot cannot see the row, so repeating is the way.
+        return "duplicate key" in text and "receipts_changes" in text
+    return any(mark in text for mark in COLLISION_MARKS)
+
+
+def is_lost(error: BaseException) -> bool:
+    return isinstance(error, OperationalError | InterfaceError | DatabaseError) and any(
+        mark in str(error) for mark in LOST_MARKS
+    )
+
+
+def has_lost_transaction(connection: BaseDatabaseWrapper) -> bool:
+    # A deadlock, and with XACT_ABORT ON any error, ends the whole transaction and not only the savepoint in it.
+    return bool(fetch(connection, "SELECT @@TRANCOUNT")[0][0] == 0)
+
+
+def guard(connection: BaseDatabaseWrapper) -> list[str]:
+    # INSTEAD OF: nothing has happened yet that would have to be undone. THROW in a trigger ends the transaction.
+    triggers = [
+        f"CREATE TRIGGER {table}_append_only ON {table} INSTEAD OF UPDATE, DELETE AS"
+        f" THROW 51547, N'{table} is append-only: a receipt is neither changed nor deleted', 1;"
+        for table in GUARDED_TABLES
+    ]
+    # receipts_changes needs no pin: its audit rows refer to it.
+    pin = (
+        f"CREATE TABLE {PIN} (audit_id bigint NOT NULL CONSTRAINT pk_{PIN} PRIMARY KEY"
+        f" CONSTRAINT fk_{PIN} REFERENCES receipts_audit (id))"
+    )
+    return [*triggers, pin]
+
+
+def unguard(connection: BaseDatabaseWrapper) -> list[str]:
+    triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only" for table in GUARDED_TABLES]
+    return [*triggers, f"DROP TABLE IF EXISTS {PIN}"]
+
+
+def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
+    wanted = {f"{table}_append_only": table for table in GUARDED_TABLES}
+    found = fetch(
+        connection,
+        "SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0"
+        " UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k"
+        " WHERE k.is_disabled = 0",
+    )
+    return [name for name, table in {**wanted, f"fk_{PIN}": "receipts_audit"}.items() if (name, table) not in found]
+
+
+def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
+    found = []
+    ((durability, verification, level, language),) = fetch(connection, STANDING)
+    if durability == "FORCED":
+        found.append(
+            Weakness(
+                "receipts.E027",
+                True,
+                "DELAYED_DURABILITY is FORCED: a receipt that was answered may be gone after a crash of the server",
+                "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = DISABLED",
+            )
+        )
+    if verification == "NONE":
+        found.append(
+            Weakness(
+                "receipts.W028",
+                False,
+                "PAGE_VERIFY is NONE: a page that the disk has spoiled is read as if it were whole",
+                "ALTER DATABASE CURRENT SET PAGE_VERIFY CHECKSUM",
+            )
+        )
+    if level < LEVEL_MIN:
+        found.append(
+            Weakness(
+                "receipts.E029",
+                True,
+                f"the compatibility level is {level}: OPENJSON, in which targets travel, needs {LEVEL_MIN}",
+                "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 140",
+            )
+        )
+    if language not in ENGLISH:
+        found.append(
+            Weakness(
+                "receipts.W030",
+                False,
+                f"this login speaks {language}: what may be repeated is recognised in English",
+                "ALTER LOGIN … WITH DEFAULT_LANGUAGE = us_english",
+            )
+        )
+    return found

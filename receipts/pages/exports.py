@@ -1,0 +1,302 @@
+"""
+Receipts, reconciliations and lists as CSV, as JSON, and on paper; each export is recorded.
+
+CSV is UTF-8 with a byte order mark, comma, CRLF, every text in quotes and every number bare. A text that a spreadsheet
+would take for a formula has an apostrophe before it, and so has one that begins with an apostrophe: whoever reads the
+file by program takes one leading apostrophe away.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.http import content_disposition_header, urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from kwit.admin.actions import recorded
+from kwit.admin.components import NONE, Badge, Cell, Fact, Row, Table, Text
+from kwit.admin.keyset import Page
+from kwit.people.tenants import sees
+
+from ..models import Change, Reconciliation
+from ..reconcile import Item, Receipt
+from .badges import CATEGORIES, GENUINE, NOT_GENUINE
+from .receipt_rows import as_json
+
+#: The forms of one receipt or reconciliation, and of a list.
+DOCUMENTS: dict[str, Text] = {
+    "csv": gettext_lazy("As CSV"),
+    "json": gettext_lazy("As JSON"),
+    "print": gettext_lazy("To print"),
+}
+LISTS = ("csv", "json")
+#: Receipts read at once while a list is sent.
+CHUNK_ROWS = 500
+#: What makes a formula of a text, in ASCII and full-width as a Japanese keyboard types it; and the sign of our own.
+FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20'")
+CONTROL = frozenset("\t\r\n")
+BOM = "\ufeff"
+TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a value as it goes into a CSV: numbers as they are, texts that a spreadsheet leaves alone."""
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    is_risky = text[:1] in CONTROL or text.lstrip()[:1] in FORMULA
+    return f"'{text}" if is_risky else text
+
+
+class Passing:
+    """A file for ``csv.writer`` that gives back each line instead of keeping it."""
+
+    def write(self, text: str) -> str:
+        """Return the line."""
+        return text
+
+
+def csv_lines(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Yield a CSV line by line."""
+    writer = csv.writer(Passing(), quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
+    yield BOM + str(writer.writerow(head))
+    for row in rows:
+        yield str(writer.writerow([csv_cell(value) for value in row]))
+
+
+def as_file(lines: Iterable[str], *, request: HttpRequest, shape: str, name: str, **record: Any) -> HttpResponse:
+    """Return a file that is made while it is sent, and recorded when that begins and when it ends."""
+    response = StreamingHttpResponse(
+        noted(lines, actor=request.user.get_username(), note=shape, **record), content_type=TYPES[shape]
+    )
+    safe = re.sub(r"[^\w.-]+", "_", name)[:80]
+    response["Content-Disposition"] = content_disposition_header(True, f"{safe}.{shape}") or "attachment"
+    response["Cache-Control"] = "no-store"
+    return response  # type: ignore[return-value]
+
+
+def noted(lines: Iterable[str], *, actor: str, note: str, **record: Any) -> Iterator[str]:
+    """Yield the lines, and record who got how many of them: one that was broken off is a failed action."""
+    with recorded(actor=actor, name="export", **record) as doing:
+        doing.note = note
+        for line in lines:
+            yield line
+            doing.done += 1
+
+
+# One receipt.
+
+RECEIPT_HEAD = (
+    *("change_id", "kind", "tenant", "actor", "reason", "created_at", "digest", "target_id"),
+    *("revision_approved", "qty_approved", "revision_before", "revision_after", "qty", "state_before", "state_after"),
+)
+
+
+def receipt_rows(receipt: Receipt) -> Iterator[list[Any]]:
+    """Yield a receipt row by row, each with the receipt's head."""
+    head = [receipt.change_id, receipt.kind, receipt.tenant, receipt.actor, receipt.reason, receipt.created_at]
+    approved, audit = {one.id: one for one in receipt.targets}, {one.target_id: one for one in receipt.audit}
+    for pk in sorted({*approved, *audit}):
+        plan = [approved[pk].revision, approved[pk].qty] if pk in approved else [None, None]
+        done = list(audit[pk][1:]) if pk in audit else [None] * 5
+        yield [*head, receipt.digest, pk, *plan, *done]
+
+
+def receipt_document(request: HttpRequest, receipt: Receipt, shape: str) -> HttpResponse:
+    """Return a receipt as CSV, as ``inspect_change --json`` prints it, or as a page to print."""
+    record = {"subject": Change._meta.label_lower, "scope": receipt.change_id, "asked": 1, "tenant": receipt.tenant}
+    if shape == "print":
+        facts = [
+            Fact(name=_("kind"), cell=Cell(text=receipt.kind)),
+            Fact(name=_("tenant"), cell=Cell(text=receipt.tenant)),
+            Fact(name=_("by"), cell=Cell(text=receipt.actor)),
+            Fact(name=_("committed"), cell=Cell(at=receipt.created_at)),
+            Fact(name=_("targets"), cell=Cell(text=len(receipt.targets))),
+            Fact(name=_("digest is"), cell=Cell(badge=GENUINE if receipt.is_genuine else NOT_GENUINE)),
+            Fact(name=_("reason"), cell=Cell(text=receipt.reason)),
+        ]
+        rows = [row[7:] for row in receipt_rows(receipt)]
+        title = _("Receipt %s") % receipt.change_id
+        return paper(request, title, receipt.digest, facts, RECEIPT_HEAD[7:], rows, record=record)
+    name = f"receipt-{receipt.change_id}"
+    if shape == "json":
+        lines: Iterable[str] = [json.dumps(receipt.as_json(), cls=DjangoJSONEncoder) + "\n"]
+    else:
+        lines = csv_lines(RECEIPT_HEAD, receipt_rows(receipt))
+    return as_file(lines, request=request, shape=shape, name=name, **record)
+
+
+# One reconciliation.
+
+ITEM_HEAD = (
+    *("change_id", "reconciled_at", "actor", "target_id", "category"),
+    *("revision_recorded", "revision_current", "qty_recorded", "qty_current", "state_recorded", "state_current"),
+)
+
+
+def item_rows(kept: Reconciliation, items: Iterable[Item]) -> Iterator[list[Any]]:
+    """Yield a reconciliation row by row."""
+    for item in items:
+        current = item.current if item.current is not None else (None, None, None)
+        pairs = [value for pair in zip(item.recorded, current, strict=True) for value in pair]
+        yield [kept.change_id, kept.taken_at, kept.actor, item.id, item.category, *pairs]
+
+
+def reconciliation_document(
+    request: HttpRequest, kept: Reconciliation, change: Change, items: Sequence[Item], shape: str, *, is_genuine: bool
+) -> HttpResponse:
+    """Return a reconciliation as CSV, as ``reconcile --json`` prints it, or as a page to print."""
+    record = {
+        "subject": Reconciliation._meta.label_lower,
+        "scope": f"{kept.pk} ({kept.change_id})",
+        "asked": 1,
+        "tenant": change.tenant,
+    }
+    if shape == "print":
+        facts = [
+            Fact(name=_("kind"), cell=Cell(text=change.kind)),
+            Fact(name=_("tenant"), cell=Cell(text=change.tenant)),
+            Fact(name=_("committed"), cell=Cell(at=change.created_at)),
+            Fact(name=_("as of"), cell=Cell(at=kept.taken_at)),
+            Fact(name=_("by"), cell=Cell(text=kept.actor)),
+            *(Fact(name=badge.word, cell=Cell(text=getattr(kept, name))) for name, badge in CATEGORIES.items()),
+            Fact(name=_("digest is"), cell=Cell(badge=GENUINE if is_genuine else NOT_GENUINE)),
+        ]
+        rows = [row[3:] for row in item_rows(kept, items)]
+        title = _("Reconciliation of %s") % kept.change_id
+        return paper(request, title, change.digest, facts, ITEM_HEAD[3:], rows, record=record)
+    name = f"reconciliation-{kept.change_id}-{kept.pk}"
+    if shape == "json":
+        lines: Iterable[str] = [json.dumps(as_json(kept, items)) + "\n"]
+    else:
+        lines = csv_lines(ITEM_HEAD, item_rows(kept, items))
+    return as_file(lines, request=request, shape=shape, name=name, **record)
+
+
+#: The columns of a file, whose names are for programs, as they stand on paper.
+COLUMNS: dict[str, Text] = {
+    "target_id": gettext_lazy("id"),
+    "category": gettext_lazy("category"),
+    "revision_approved": gettext_lazy("revision approved"),
+    "qty_approved": gettext_lazy("qty approved"),
+    "revision_before": gettext_lazy("revision before"),
+    "revision_after": gettext_lazy("revision after"),
+    "qty": gettext_lazy("qty"),
+    "state_before": gettext_lazy("state before"),
+    "state_after": gettext_lazy("state after"),
+    "revision_recorded": gettext_lazy("revision recorded"),
+    "revision_current": gettext_lazy("revision current"),
+    "qty_recorded": gettext_lazy("qty recorded"),
+    "qty_current": gettext_lazy("qty current"),
+    "state_recorded": gettext_lazy("state recorded"),
+    "state_current": gettext_lazy("state current"),
+}
+
+
+def paper(
+    request: HttpRequest,
+    title: str,
+    digest: str,
+    facts: Sequence[Fact],
+    head: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    record: Mapping[str, Any],
+) -> HttpResponse:
+    """Return a page to print, with the digest on every sheet; recorded."""
+    actor = request.user.get_username()
+    table = Table(head=[COLUMNS[name] for name in head], rows=[paper_row(row) for row in rows])
+    context = {
+        "title": title,
+        "digest": digest,
+        "facts": facts,
+        "table": table,
+        "actor": actor,
+        "now": timezone.now(),
+    }
+    with recorded(actor=actor, name="export", **record) as doing:
+        doing.note = "print"
+        response = TemplateResponse(request, "receipts/pages/print.html", context).render()
+        doing.done = 1
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def paper_row(row: Sequence[Any]) -> Row:
+    """Return one line on paper."""
+    return Row(cells=[paper_cell(value) for value in row])
+
+
+def paper_cell(value: Any) -> Cell:
+    """Return one cell on paper."""
+    badge: Badge | None = CATEGORIES.get(value) if isinstance(value, str) else None
+    if badge is not None:
+        return Cell(badge=badge)
+    return Cell(text=NONE if value is None else value, is_number=isinstance(value, int))
+
+
+# The list.
+
+LIST_HEAD = (
+    *("change_id", "kind", "tenant", "targets", "actor", "created_at", "digest"),
+    *("last_reconciliation", "reconciled_at", "match", "changed", "missing"),
+)
+
+
+def receipts_stream(
+    request: HttpRequest,
+    shape: str,
+    *,
+    page_after: Callable[[str], Page],
+    look_up: Callable[[Sequence[str]], list[tuple[Any, Mapping[str, Any] | None]]],
+    texts: Mapping[str, str],
+) -> HttpResponse:
+    """Return the list as filtered, read page by page while it is sent: memory for one page, however long it is."""
+    rows = (list_row(*one) for keys in key_pages(page_after) for one in look_up(keys))
+    lines = csv_lines(LIST_HEAD, rows) if shape == "csv" else json_lines(rows)
+    record = {
+        "subject": Change._meta.label_lower,
+        "scope": f"?{urlencode(texts)}",
+        "asked": 1,
+        "tenant": tenant if (tenant := texts.get("tenant", "")) and sees(request.user, tenant) else "",
+    }
+    return as_file(lines, request=request, shape=shape, name="receipts", **record)
+
+
+def key_pages(page_after: Callable[[str], Page]) -> Iterator[list[str]]:
+    """Yield the keys of the list, page by page."""
+    after = ""
+    while True:
+        page = page_after(after)
+        yield [row.pk for row in page.rows]
+        if not page.next:
+            return
+        after = page.next
+
+
+def list_row(change: Any, verdict: Mapping[str, Any] | None) -> list[Any]:
+    """Return a receipt's line in the list."""
+    found = verdict or dict.fromkeys(("found", "taken_at", "match", "changed", "missing"))
+    head = [change.pk, change.kind, change.tenant, change.items, change.actor, change.created_at, change.digest]
+    return [*head, found["found"], found["taken_at"], found["match"], found["changed"], found["missing"]]
+
+
+def json_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Yield ``{"receipts": […]}`` object by object."""
+    yield '{"receipts": ['
+    separator = ""
+    for row in rows:
+        values = dict(zip(LIST_HEAD, row, strict=True))
+        yield separator + json.dumps(values, cls=DjangoJSONEncoder)
+        separator = ",\n"
+    yield "]}\n"

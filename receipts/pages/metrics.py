@@ -1,0 +1,49 @@
+"""What receipts tell /metrics: bounded queries."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from django.utils import timezone
+
+from kwit.admin.filters import day_edge
+from kwit.probes.meters import Gauge, Measure, Meter, register, single
+
+from ..change_types import each_kind
+from ..models import Change, Verdict
+from ..querysets import Found
+
+#: Receipts read to count those of the day.
+RECEIPTS_READ_MAX = 50_000
+#: Differing receipts looked at, the newest; a site has few, and wants none.
+DIFFERING_READ_MAX = 1000
+
+
+def read(now: datetime) -> Iterator[Measure]:
+    """Yield everything there is to say; two queries."""
+    midnight = day_edge(timezone.localdate(now), is_end=False)
+    found = Change.objects.filter(created_at__gte=midnight).order_by("-created_at").values_list("kind", flat=True)
+    counted = Counter(found[:RECEIPTS_READ_MAX])
+    kinds = dict.fromkeys([*(kind.name for kind in each_kind()), *sorted(counted)])
+    about = f"Receipts committed since midnight in the site's time zone, at most {RECEIPTS_READ_MAX}"
+    samples = [((kind,), counted[kind]) for kind in kinds]
+    yield Gauge(name="kwit_receipts_today", about=about, labels=["kind"], samples=samples)
+    yield from differences()
+
+
+def differences() -> Iterator[Measure]:
+    """Yield what the last reconciliation of each receipt found, where it found a difference."""
+    rows = Verdict.objects.filter(found=Found.DIFFERS).order_by("-created_at", "-change")
+    found = list(rows.values_list("reconciliation__changed", "reconciliation__missing")[:DIFFERING_READ_MAX])
+    looked = f"by each receipt's last stored reconciliation, of at most {DIFFERING_READ_MAX} receipts"
+    yield single("kwit_receipts_differing", f"Receipts that differ from their rows, {looked}", len(found))
+    sums = [("changed", sum(changed for changed, _ in found)), ("missing", sum(missing for _, missing in found))]
+    yield Gauge(
+        name="kwit_reconciliation_differences",
+        about=f"Targets that differ from their receipts, {looked}",
+        labels=["category"],
+        samples=[((category,), number) for category, number in sums],
+    )
+
+
+register(Meter(name="receipts", read=read))

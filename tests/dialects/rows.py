@@ -1,0 +1,16 @@
+"""The smallest rows that a room takes."""
+
+from typing import Any
+
+from django.db import connection
+
+from notify.dialects.base import ControlRow
+
+
+def rows_for(keys: list[int]) -> list[ControlRow]:
+    return [ControlRow(key, 0, "en", f"{key}@example.org") for key in keys]
+
+
+def control_id(room: Any) -> int:
+    ((_, pk),) = room.insert_controls(connection, "queue", rows_for([1])).items()
+    return int(pk)
