@@ -19,7 +19,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse
 
-from ..admin.filters import WHOLE
+from ..admin.filters import INTEGER_TEXT
 from ..api.authentication import SILENT, reading
 from ..api.encoding import encoded
 from ..api.problems import bad_request
@@ -106,7 +106,7 @@ def findings(request: HttpRequest) -> dict[str, str]:
         question = _questions.get(name)
         if question is None:
             raise bad_request((name[:80], f"is not known here; known are: {', '.join(sorted(_questions)) or 'none'}"))
-        if not WHOLE.fullmatch(text) or not 0 < int(text) <= SECONDS_MAX:
+        if not INTEGER_TEXT.fullmatch(text) or not 0 < int(text) <= SECONDS_MAX:
             raise bad_request((name, f"must be a number of seconds from 1 to {SECONDS_MAX}"))
         asked[name, question.alias(), int(text)] = question.ask
     give_up_at = time.monotonic() + READY_S

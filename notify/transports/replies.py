@@ -26,6 +26,7 @@ QUOTA = re.compile(
     r"|limit exceeded",
     re.IGNORECASE,
 )
+CONNECTION_LIMIT = re.compile(r"connections|concurren", re.IGNORECASE)
 MAILBOX = re.compile(r"mail\s?box|user.{0,20}(?:quota|full)|gr[ae]y.?list", re.IGNORECASE)
 #: Enhanced statuses of a system or a mailbox: other detail than "policy".
 SYSTEM_STATUSES = ("4.3.",)
