@@ -33,7 +33,7 @@ class Claim:
     number_last: int = 0
     #: The mails that have travelled in this one before, as a digest.
     companions: tuple[MailQueue, ...] = ()
-    #: The mails that could join its digest now.
+    #: The mails that could join its digest now, asked when it is handed to a lane.
     joining: tuple[MailQueue, ...] = ()
 
 
@@ -66,8 +66,8 @@ def give_back(*, using: str, worker: str) -> None:
         claimed.update(worker="", lease_until=None)
 
 
-def load_claims(mails: Iterable[MailQueue], *, using: str, worker: str, now: datetime, conf: Conf) -> list[Claim]:
-    """Return mails with what the database knows of them: three queries, and one for each digest that begins."""
+def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf) -> list[Claim]:
+    """Return mails with what the database knows of them, in at most three queries."""
     found = list(mails)
     final, numbers = attempts_of(found, using=using, conf=conf)
     travelled = companions_of(found, using=using, conf=conf)
@@ -78,7 +78,6 @@ def load_claims(mails: Iterable[MailQueue], *, using: str, worker: str, now: dat
             final=final.get(mail.pk, {}),
             number_last=numbers.get(mail.pk, 0),
             companions=tuple(travelled.get(mail.pk, ())),
-            joining=joining_mails(mail, using=using, worker=worker, now=now) if may_collect(mail, conf, now) else (),
         )
         for mail in found
     ]
@@ -115,6 +114,12 @@ def may_collect(mail: MailQueue, conf: Conf, now: datetime) -> bool:
     """Whether a mail leads a digest that begins now."""
     window = digest_window(step_of(mail.control.kind), conf)
     return window is not None and is_untried(mail) and mail.created_at + window <= now
+
+
+def is_same_digest(mail: MailQueue, other: MailQueue) -> bool:
+    """Whether two mails go into one digest."""
+    names = ("template", "language", "recipients", "tenant")
+    return mail.control.kind == other.control.kind and all(getattr(mail, n) == getattr(other, n) for n in names)
 
 
 def companions_of(mails: Sequence[MailQueue], *, using: str, conf: Conf) -> dict[int, list[MailQueue]]:

@@ -20,7 +20,7 @@ from django.db import connections
 from ..conf import Conf
 from ..errors import ChannelDown, ClaimLost
 from ..models import AttemptOutcome
-from ..transports.base import Letter, Reply, Result, Transport
+from ..transports.base import Letter, Reply, Result, Transport, VerdictUnclear
 from .claims import Claim
 from .planner import Envelope, Plan, PlanContext, Send, plan_mail
 from .results import UNSENT, Try, as_tries
@@ -46,6 +46,8 @@ class Begin:
     claim: Claim
     envelope: Envelope
     tries: tuple[Try, ...]
+    #: Whether nothing of the mail has been on the wire in this run.
+    is_first: bool
     #: True: it is on the wire now. False: it is not ours any more, or no mail is to begin.
     answer: "SimpleQueue[bool | Exception]"
 
@@ -57,10 +59,13 @@ class Finished:
     claim: Claim
     #: None when it could not be planned.
     plan: Plan | None
-    #: What came of its recipients and is not yet written.
+    #: What came of its recipients, and how many of these have been handed on to be written.
     tries: tuple[Try, ...]
+    written: int
     #: How many parts went over the wire.
     sent: int
+    #: Whether its row says that it is on the wire.
+    is_begun: bool
     #: Why it was not sent and may be tried again: the channel's trouble, or perhaps the channel's.
     trouble: ChannelDown | None = None
     #: The error nobody expected, before anything was sent.
@@ -80,6 +85,7 @@ class Progress:
     #: How many of ``tries`` have been handed on to be written.
     handed_on: int = 0
     sent: int = 0
+    is_begun: bool = False
     #: The part that is on the wire while nobody knows what came of it.
     on_wire: Envelope | None = None
 
@@ -145,8 +151,15 @@ class Lane:
         progress, claim = Progress(), job.claim
 
         def finish(**what: object) -> Finished:
-            given = {"claim": claim, "plan": progress.plan, "sent": progress.sent, "tries": progress.unwritten()}
-            return Finished(**{**given, **what})  # type: ignore[arg-type]
+            return Finished(
+                claim=claim,
+                plan=progress.plan,
+                tries=tuple(progress.tries),
+                written=progress.handed_on,
+                sent=progress.sent,
+                is_begun=progress.is_begun,
+                **what,  # type: ignore[arg-type]
+            )
 
         try:
             now = self.now()
@@ -156,9 +169,12 @@ class Lane:
             if isinstance(plan, Send):
                 self.send_all(plan.envelopes, claim, progress)
         except ClaimLost:
-            return finish(is_lost=True, tries=())
+            return finish(is_lost=True)
         except ChannelDown as error:
-            return finish(trouble=error, is_lane_over=not self.is_open())
+            if isinstance(error, VerdictUnclear) and progress.on_wire is not None:
+                progress.tries += as_tries(progress.on_wire.part, error.results, at=self.now())
+            # Trouble that may be the mail's own has closed the connection, not the lane: the next mail opens another.
+            return finish(trouble=error, is_lane_over=not isinstance(error, VerdictUnclear))
         except BaseException as error:  # one bad mail must not stop the others; what ends a process comes to its thread
             logger.exception("mail %s", claim.mail.pk)
             what, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
@@ -180,15 +196,14 @@ class Lane:
             self.transport.open()
             # Before the commit goes only what no mail can come of; the server takes it in while the database writes.
             self.transport.announce(envelope.email, packed)
-            self.events.put(
-                Begin(claim=claim, envelope=envelope, tries=progress.unwritten(), answer=self.answer)
-            )
+            is_first, fresh = not progress.is_begun, progress.unwritten()
+            self.events.put(Begin(claim=claim, envelope=envelope, tries=fresh, is_first=is_first, answer=self.answer))
             is_begun = self.answer.get()
             if isinstance(is_begun, Exception):
                 raise is_begun
             if not is_begun:
                 raise ClaimLost(f"mail {claim.mail.pk}")
-            progress.on_wire = envelope
+            progress.is_begun, progress.on_wire = True, envelope
             results = self.send(envelope.email, packed)
             progress.tries += as_tries(envelope.part, results, at=self.now())
             progress.on_wire = None

@@ -37,7 +37,7 @@ def rescue(*, using: str, now: datetime, conf: Conf) -> int:
     """
     mails, found = MailQueue.objects.using(using), 0
     lost = list(mails.lost(now).select_related("control"))
-    for claim in load_claims(lost, using=using, worker="", now=now, conf=conf):
+    for claim in load_claims(lost, using=using, conf=conf):
         mail = claim.mail
         tries = as_tries(mail.flight or 0, lost_results(claim, conf), at=now)
         values = conclude(claim, tries, conf=conf, now=now, random=SystemRandom())
