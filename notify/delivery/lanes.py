@@ -20,7 +20,7 @@ from django.db import connections
 from ..conf import Conf
 from ..errors import ChannelDown, ClaimLost
 from ..models import AttemptOutcome
-from ..transports.base import Letter, Reply, Result, Transport, VerdictUnclear
+from ..transports.base import Email, Reply, Result, Transport, VerdictUnclear
 from .claims import Claim
 from .planner import Envelope, Plan, PlanContext, Send, plan_mail
 from .results import UNSENT, Try, as_tries
@@ -209,7 +209,7 @@ class Lane:
             progress.on_wire = None
             progress.sent += 1
 
-    def send(self, email: Letter, packed: object) -> Sequence[Result]:
+    def send(self, email: Email, packed: object) -> Sequence[Result]:
         """Send one part. Raises: ChannelDown; whatever the transport raises."""
         give_up_at = time.monotonic() + self.conf.LEASE.total_seconds() / 2
         self.mails += 1

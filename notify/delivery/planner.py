@@ -10,9 +10,9 @@ from ..messages.bodies import Body
 from ..messages.builder import NO_RECIPIENT
 from ..models import AttemptOutcome, HeldFor, MailQueue
 from ..steps import Step, step_of
-from ..transports.base import Letter, Reply, Result
+from ..transports.base import Email, Reply, Result
 from .claims import Claim, is_untried
-from .email import key_of, make_letter, render_alone, render_mail, render_together, split_parts
+from .email import key_of, make_email, render_alone, render_mail, render_together, split_parts
 from .schedule import digest_window, quiet_until
 
 
@@ -48,7 +48,7 @@ class Envelope:
 
     mail_id: int
     part: int
-    email: Letter
+    email: Email
     values: Mapping[str, str] = field(default_factory=dict)
     #: Ids of mails that join this one's digest and must not go by themselves.
     joining: tuple[int, ...] = ()
@@ -118,7 +118,7 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
             Envelope(
                 mail_id=mail.pk,
                 part=part.number,
-                email=make_letter(
+                email=make_email(
                     mail,
                     body=content.body,
                     part=part.number,

@@ -121,12 +121,11 @@ class Writer:
         connection, now = connections[self.using], self.now()
         settled = [Change(each.mail_id, each.values) for each in settlements if each.values]
         begun = [Change(each.mail_id, self.begin_values(each, now)) for each in begins if not each.joining]
-        given = {"worker": self.worker, "now": now}
         is_plain = not any(each.followers for each in settlements) and not any(each.joining for each in begins)
         settled_ids = {change.mail_id for change in settled}
         if is_plain and not settled_ids.intersection(change.mail_id for change in begun):
             ids = dialect_of(connection).write_progress(
-                connection, attempts=attempts, settled=settled, begun=begun, **given
+                connection, worker=self.worker, now=now, attempts=attempts, settled=settled, begun=begun
             )
             return {each.mail_id: each.mail_id in ids for each in begins}
         with transaction.atomic(using=self.using, durable=True):

@@ -24,12 +24,15 @@ class Command(NotifyCommand):
         self.add_database(parser, "the database to run on")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument("--limit", type=number_from(1), metavar="N", help="send at most N mails")
+        parser.add_argument("--lanes", type=number_from(1), metavar="N", help="connections at once (NOTIFY_LANES)")
 
-    def handle(self, *, database: str | None, is_json: bool, limit: int | None, **options: Any) -> None:
-        """Deliver; SIGTERM lets it finish the mail in hand."""
+    def handle(
+        self, *, database: str | None, is_json: bool, limit: int | None, lanes: int | None, **options: Any
+    ) -> None:
+        """Deliver; SIGTERM lets each lane finish its mail."""
         try:
             with own_stdout(is_json), stopping_on_sigterm() as is_stopping:
-                report = send_due(using=database, limit=limit, is_stopping=is_stopping)
+                report = send_due(using=database, limit=limit, lanes=lanes, is_stopping=is_stopping)
         except NotifyError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps(delivery_json(report)) if is_json else delivery_text(report))
