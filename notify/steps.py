@@ -29,9 +29,9 @@ from .errors import UnknownStep
 from .models import Control
 from .text import clean
 
-#: The columns of an event that the engine reads; every other column is a value for the templates, and ``tenant``, the
-#: last of these, is one as well.
-RESERVED = ("key", "key2", "event_at", "recipients", "language", "assignee", "tenant")
+#: The columns of an event that the engine reads; every other column is a value for the templates, and the last two of
+#: these are values as well.
+RESERVED = ("key", "key2", "recipients", "language", "assignee", "event_at", "tenant")
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
     recipients, language, assignee, tenant = (
         places.get(name) for name in ("recipients", "language", "assignee", "tenant")
     )
-    first = len(places) if tenant is None else tenant
+    first = min(places.get(name, len(places)) for name in ("event_at", "tenant"))
     value_names = names[first:]
 
     def as_event(row: Sequence[Any]) -> Event:

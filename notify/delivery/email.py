@@ -12,7 +12,7 @@ from django.conf import settings
 
 from ..addresses import Recipients, identity, parse_recipients
 from ..conf import Conf
-from ..messages.bodies import Body, render_body, render_digest
+from ..messages.bodies import Body, render_body, render_digest, values_of
 from ..models import Control, MailQueue
 from ..text import one_line
 from ..transports.base import Letter
@@ -63,7 +63,7 @@ def render_together(leader: MailQueue, bodies: Sequence[tuple[MailQueue, Body]])
 
 def render_alone(mail: MailQueue) -> Body:
     """Return a mail's bodies from its frozen values. Raises: whatever a template or a value raises."""
-    return render_body(mail.template, mail.payload, language=mail.language)
+    return render_body(mail.template, values_of(mail), language=mail.language)
 
 
 def sender_of(conf: Conf) -> str:

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
-from django.template import Context, Template, TemplateDoesNotExist
+from django.template import Context
 from django.utils import translation
 from django.utils.safestring import mark_safe
 
-from .subjects import Lines, plain_text, template
+from ..models import MailQueue
+from .loading import plain_text, template, try_template
+from .subjects import Lines
+from .values import template_values, thaw
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,12 @@ def render_body(name: str, values: Mapping[str, Any], *, language: str) -> Body:
     return Body(text.strip() + "\n", html.strip() + "\n" if html else "")
 
 
+def values_of(mail: MailQueue) -> dict[str, Any]:
+    """Return what the templates of a mail get: the values frozen in its row."""
+    control = mail.control
+    return template_values(thaw(mail.payload), kind=control.kind, key=control.key, key2=control.key2)
+
+
 def render_digest(items: Sequence[tuple[str, Body]], *, name: str, language: str) -> tuple[str, Body]:
     """Render several mails as one; return its subject and bodies. A kind may have digest templates of its own."""
     own = f"{name}.digest" if try_template(f"notify/mail/{name}.digest.body.txt") else "digest"
@@ -51,21 +59,3 @@ def render_digest(items: Sequence[tuple[str, Body]], *, name: str, language: str
     with translation.override(language or settings.LANGUAGE_CODE):
         subject = Lines().render(f"notify/mail/{own}.subject.txt", values)
     return subject, render_body(own, values, language=language)
-
-
-@lru_cache(maxsize=256)
-def is_template(name: str) -> bool:
-    """Whether there is a template of that name."""
-    try:
-        template(name)
-    except TemplateDoesNotExist as error:
-        if error.args[:1] == (name,):
-            return False
-        raise  # it is there, but what it extends or includes is not
-    return True
-
-
-def try_template(name: str) -> Template | None:
-    """Return a compiled template, None when there is none of that name."""
-    known = is_template.__wrapped__(name) if settings.DEBUG else is_template(name)
-    return template(name) if known else None

@@ -22,6 +22,7 @@ from kwit.admin.sandbox import framed
 from kwit.people.tenants import tenants_of
 
 from ..explain.messages import problem_of
+from ..messages.values import without_types
 from ..models import Control, MailQueue, MailState, RunLog
 from ..operations.preview import Preview, preview_mail
 from .actions import MAIL_ACTS
@@ -106,7 +107,7 @@ class MailQueueAdmin(WindowAdmin):
             sections.insert(0, Section(title=_("What is wrong"), text=problem_of(row.problem)))
         around = look_around(row, now=now, is_whole=tenants_of(request.user) is None)
         sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
-        values = json.dumps(row.payload, ensure_ascii=False, indent=2)
+        values = json.dumps(without_types(row.payload), ensure_ascii=False, indent=2)
         sections.append(Section(title=_("Values for its body"), text=values))
         links = [Link(_("Preview"), self.url("preview", row.pk))]
         if url := way(Control, "explain", kind=row.control.kind, key=row.control.key, key2=row.control.key2):

@@ -138,7 +138,7 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
     # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
-    names = reading_order(name for name in columns_of(found) if name != "event_at")
+    names = reading_order(columns_of(found))
     as_event = event_reader(step.kind, names)
     parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, room=job.room)
     with closing(cast(Generator[Part], parts)) as read_parts:
