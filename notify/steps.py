@@ -94,6 +94,14 @@ class Step:
     #: Values of one event, as the templates get them; tests and previews render it.
     example: ClassVar[Mapping[str, Any]] = {}
 
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The names of all templates that the step may have; a mail's subject, or a task's title, must be there."""
+        title = (f"notify/task/{self.task}.title.txt",) if self.task is not None else ()
+        parts = ("subject.txt", "body.txt", "body.html") if self.template is not None else ()
+        digest = tuple(f"digest.{part}" for part in parts) if self.digest else ()
+        return (*(f"notify/mail/{self.template}.{part}" for part in (*parts, *digest)), *title)
+
     def events(self, scope: Scope) -> QuerySet[Any, Any]:
         """Return one row per event in scope."""
         raise NotImplementedError(f"{type(self).__qualname__} must say what its events are")

@@ -12,7 +12,7 @@ from django.utils.safestring import mark_safe
 from ..models import MailQueue
 from .loading import plain_text, template, try_template
 from .subjects import Lines
-from .values import template_values, thaw
+from .values import ALWAYS, template_values, thaw
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,24 @@ def values_of(mail: MailQueue) -> dict[str, Any]:
     return template_values(thaw(mail.payload), kind=control.kind, key=control.key, key2=control.key2)
 
 
-def render_digest(items: Sequence[tuple[str, Body]], *, name: str, language: str) -> tuple[str, Body]:
-    """Render several mails as one; return its subject and bodies. A kind may have digest templates of its own."""
+def values_of_digest(leader: MailQueue) -> dict[str, Any]:
+    """Return what the templates of a digest get of the mail that leads it, whose own values may be spoilt by now."""
+    control, payload = leader.control, leader.payload if isinstance(leader.payload, dict) else {}
+    values = template_values(thaw(payload), kind=control.kind, key=control.key, key2=control.key2)
+    return {name: values[name] for name in ALWAYS}
+
+
+def render_digest(
+    items: Sequence[tuple[str, Body]], *, name: str, language: str, values: Mapping[str, Any]
+) -> tuple[str, Body]:
+    """
+    Render several mails as one; return its subject and bodies. A kind may have digest templates of its own.
+
+    ``values`` are those of ``values_of_digest``.
+    """
     own = f"{name}.digest" if try_template(f"notify/mail/{name}.digest.body.txt") else "digest"
     shown = [DigestItem(subject, body.text, mark_safe(body.html)) for subject, body in items]  # noqa: S308 - rendered
-    values = {"items": shown, "count": len(shown)}
+    whole = {**values, "items": shown, "count": len(shown)}
     with translation.override(language or settings.LANGUAGE_CODE):
-        subject = Lines().render(f"notify/mail/{own}.subject.txt", values)
-    return subject, render_body(own, values, language=language)
+        subject = Lines().render(f"notify/mail/{own}.subject.txt", whole)
+    return subject, render_body(own, whole, language=language)

@@ -11,6 +11,7 @@ from ..models import MailState
 from ..steps import Event, Step
 from ..text import TENANT_UNITS_MAX, is_tenant, one_line, shorten
 from .columns import roundtrip_all
+from .names import is_used
 from .subjects import Lines
 from .values import CannotFreeze, freeze, template_values
 
@@ -34,6 +35,11 @@ class Message(NamedTuple):
     state: MailState = MailState.QUEUED
     problem: str = ""
     tenant: str = ""
+
+
+def reads_event_at(step: Step) -> bool:
+    """Whether a step's messages show when the event happened: psycopg takes longer to read a moment than all else."""
+    return is_used("event_at", step.templates)
 
 
 def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:

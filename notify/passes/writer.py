@@ -21,7 +21,7 @@ from django.db.models import Count, Min, QuerySet
 from ..conf import Conf, as_moment
 from ..dialects import dialect_of
 from ..dialects.base import NotifyDialect
-from ..messages.builder import Message, blocked, make_messages, silent
+from ..messages.builder import Message, blocked, make_messages, reads_event_at, silent
 from ..models import MailState
 from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
 from .reader import Part, Unreadable, as_events, read
@@ -137,8 +137,7 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
 
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
-    # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
-    names = reading_order(columns_of(found))
+    names = reading_order(name for name in columns_of(found) if name != "event_at" or reads_event_at(step))
     as_event = event_reader(step.kind, names)
     parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, dialect=job.dialect)
     with closing(cast(Generator[Part], parts)) as read_parts:
