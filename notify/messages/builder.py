@@ -8,12 +8,12 @@ from django.utils import translation
 
 from ..addresses import Recipients, parse_recipients, shown
 from ..models import MailState
-from ..steps import Event, Step
+from ..steps import Event, Step, is_parent
 from ..text import TENANT_UNITS_MAX, is_tenant, one_line, shorten
 from .columns import roundtrip_all
 from .names import is_used
 from .subjects import Lines
-from .values import CannotFreeze, freeze, template_values
+from .values import LANGUAGE, CannotFreeze, add_own, freeze, template_values
 
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
@@ -83,7 +83,7 @@ def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) ->
     subjects = lines.render_all(f"notify/mail/{step.template}.subject.txt", values) if step.template else nothing
     titles = lines.render_all(f"notify/task/{step.task}.title.txt", values) if step.task else nothing
     people = [parse_recipients(event.recipients, fold_local_part=fold_local_part) for event in events]
-    texts = [text for text, _thawed in frozen]
+    texts = [add_own(text, own_of(event)) for event, (text, _thawed) in zip(events, frozen, strict=True)]
     return [finished(step, *parts) for parts in zip(events, people, subjects, titles, texts, strict=True)]
 
 
@@ -92,7 +92,7 @@ def finished(step: Step, event: Event, recipients: Recipients, subject: str, tit
     if not is_tenant(event.tenant):
         return blocked(event, describe_tenant(event.tenant))
     is_blocked = step.template is not None and not (recipients.good and subject)
-    is_sound = step.template is None or not (is_blocked or recipients.bad)
+    is_sound = (step.template is None or not (is_blocked or recipients.bad)) and not event.asked_language
     # By place: the names would take longer than all else here.
     return Message(
         event,
@@ -102,21 +102,34 @@ def finished(step: Step, event: Event, recipients: Recipients, subject: str, tit
         title,
         payload,
         BLOCKED if is_blocked else QUEUED,
-        "" if is_sound else describe(recipients, subject),
+        "" if is_sound else describe(step, event, recipients, subject),
         event.tenant,
     )
 
 
-def describe(recipients: Recipients, subject: str) -> str:
+def describe(step: Step, event: Event, recipients: Recipients, subject: str) -> str:
     """Say what is wrong with a message; an empty text when nothing is."""
     problems = []
-    if not recipients.good:
-        problems.append(NO_RECIPIENT)
-    if recipients.bad:
-        problems.append("not an address: " + ", ".join(recipients.bad))
-    if not subject:
-        problems.append("the subject is empty")
+    if step.template is not None:
+        if not recipients.good:
+            problems.append(NO_RECIPIENT)
+        if recipients.bad:
+            problems.append("not an address: " + ", ".join(recipients.bad))
+        if not subject:
+            problems.append("the subject is empty")
+    if event.asked_language and not is_parent(event.language, event.asked_language):
+        problems.append(describe_language(event))
     return shorten("; ".join(problems), PROBLEM_CHARS_MAX)
+
+
+def describe_language(event: Event) -> str:
+    """Say that a recipient gets another language than was asked for."""
+    return f"no language {shown(event.asked_language)} on this site: in {event.language}"
+
+
+def own_of(event: Event) -> dict[str, str]:
+    """Return what a payload says of the message itself."""
+    return {LANGUAGE: event.asked_language} if event.asked_language else {}
 
 
 def describe_tenant(given: Any) -> str:

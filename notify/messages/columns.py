@@ -13,7 +13,7 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from .values import ENCODER, TYPES, WRITERS, roundtrip
+from .values import ENCODER, OWN, TYPES, WRITERS, roundtrip
 
 Frozen = tuple[str, Mapping[str, Any]]
 
@@ -53,7 +53,7 @@ FAST: dict[type, Writer] = {
 def roundtrip_all(several: Sequence[Mapping[str, Any]]) -> list[Frozen]:
     """Return each event's values as they are stored and as they are rendered. Raises: CannotFreeze."""
     names = several[0].keys() if several else ()
-    if not names or TYPES in names or any(values.keys() != names for values in several):
+    if not names or OWN & names or any(values.keys() != names for values in several):
         return [roundtrip(values) for values in several]
     written, types = [], {}
     for name, column in zip(names, zip(*[values.values() for values in several], strict=True), strict=True):

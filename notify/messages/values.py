@@ -27,6 +27,10 @@ from ..text import clean
 ALWAYS = ("key", "key2", "kind", "site_url", "event_at")
 #: The name under which a payload keeps the types of its other values.
 TYPES = "$types"
+#: The name under which it keeps the language that was asked for, when the site has only its parent.
+LANGUAGE = "$language"
+#: What a payload says of the message itself, beside the values.
+OWN = frozenset({TYPES, LANGUAGE})
 #: Levels of lists and mappings in a value; more is no data of an event, and would end Python's stack.
 DEPTH_MAX = 50
 ENCODER = JSONEncoder(ensure_ascii=False, allow_nan=False)
@@ -46,8 +50,8 @@ def freeze_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
     frozen: dict[str, Any] = {}
     types: dict[str, Any] = {}
     for name, value in values.items():
-        if name == TYPES:
-            raise CannotFreeze(f"no value can be called {TYPES}")
+        if name in OWN:
+            raise CannotFreeze(f"no value can be called {name}")
         frozen[clean(name)], found = freeze_value(value, name)
         if found is not None:
             types[clean(name)] = found
@@ -64,8 +68,13 @@ def thaw(payload: Any) -> dict[str, Any]:
         raise TypeError(f"the payload is a {type(payload).__name__}, not an object")
     types = payload.get(TYPES)
     if not isinstance(types, dict):
-        return dict(payload)
-    return {name: thaw_value(value, types.get(name)) for name, value in payload.items() if name != TYPES}
+        types = {}
+    return {name: thaw_value(value, types.get(name)) for name, value in payload.items() if name not in OWN}
+
+
+def add_own(text: str, own: Mapping[str, Any]) -> str:
+    """Return a frozen payload with something that it says of the message itself."""
+    return ENCODER.encode(json.loads(text) | own) if own else text
 
 
 def template_values(
@@ -75,9 +84,11 @@ def template_values(
     return {"kind": kind, "key": key, "key2": key2, "site_url": site_url, "event_at": None, **values}
 
 
-def without_types(payload: Any) -> Any:
-    """Return a payload as people read it."""
-    return {name: value for name, value in payload.items() if name != TYPES} if isinstance(payload, dict) else payload
+def readable(payload: Any) -> Any:
+    """Return the values of a payload as people read them."""
+    if not isinstance(payload, dict):
+        return payload
+    return {name: value for name, value in payload.items() if name not in OWN}
 
 
 def freeze_value(value: Any, path: str, depth: int = 0) -> tuple[Any, Any]:

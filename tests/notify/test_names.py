@@ -40,7 +40,8 @@ def test_the_names_that_a_template_needs(source, names):
 
 def test_names_are_found_through_extends_include_for_and_with(write_template):
     write_template(
-        "mail/base.txt", "{{ in_base }}\n{% block a %}{{ overridden }}{% endblock %}{% block b %}{{ kept }}{% endblock %}"
+        "mail/base.txt",
+        "{{ in_base }}\n{% block a %}{{ overridden }}{% endblock %}{% block b %}{{ kept }}{% endblock %}",
     )
     write_template("mail/part.txt", "{{ given }}\n{{ missing }}")
     write_template(
@@ -87,7 +88,9 @@ class Misspelt(Remark):
 
 def test_check_names_template_line_and_name(write_template):
     write_template("mail/misspelt.subject.txt", "{{ author }} {{ autor }}")
-    write_template("mail/misspelt.body.txt", "{{ body }}\n{{ key }} {{ key2 }} {{ kind }} {{ site_url }} {{ event_at }}")
+    write_template(
+        "mail/misspelt.body.txt", "{{ body }}\n{{ key }} {{ key2 }} {{ kind }} {{ site_url }} {{ event_at }}"
+    )
     write_template("mail/misspelt.body.html", "\n\n{{ recipients }}")
     write_template("task/misspelt.title.txt", "{{ body }}")
 

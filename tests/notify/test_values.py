@@ -21,7 +21,7 @@ from notify.delivery.runner import deliver_due
 from notify.messages.builder import make_messages
 from notify.messages.columns import roundtrip_all
 from notify.messages.patterns import render_of
-from notify.messages.values import CannotFreeze, freeze, roundtrip, thaw, without_types
+from notify.messages.values import CannotFreeze, freeze, readable, roundtrip, thaw
 from notify.models import MailQueue
 from notify.operations.preview import preview_candidate, preview_event, preview_mail
 from notify.operations.rebuild import frozen_event
@@ -81,7 +81,7 @@ def test_what_is_stored_can_be_read_by_people_and_plain_sql():
         "note": "a",
         "$types": {"amount": "decimal", "at": "datetime"},
     }
-    assert without_types(frozen) == {"amount": "12.50", "at": "2026-01-31T08:00:00Z", "note": "a"}
+    assert readable(frozen) == {"amount": "12.50", "at": "2026-01-31T08:00:00Z", "note": "a"}
 
 
 def test_kinds_of_text_and_number_become_plain_ones():
@@ -210,9 +210,7 @@ class Typed(Step):
         )
 
 
-TEXT = (
-    "{{ kind }} {{ key }}/{{ key2 }} {{ event_at|date:'j M Y H:i' }} {{ happened|date:'j F Y' }} {{ amount }} {{ body }}"
-)
+TEXT = "{{ kind }} {{ key }}/{{ key2 }} {{ event_at|date:'j M Y H:i' }} {{ happened|date:'j F Y' }} {{ amount }} {{ body }}"
 
 
 @pytest.mark.django_db(transaction=True)
