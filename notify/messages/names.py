@@ -1,5 +1,5 @@
 """
-Which names a template uses that nothing in it defines: found in its parsed form, through extends, include, for and with.
+Which names a template uses that nothing in it defines: found in its parsed form, through extends, include and for.
 
 A name that the step does not give renders as nothing, without an error; ``manage.py check`` compares what is found here
 with the columns of the step's query.
@@ -69,10 +69,7 @@ def names_of(compiled: Template) -> set[str]:
 
 def is_used(name: str, templates: Iterable[str]) -> bool:
     """Whether one of these templates uses, or may use, a name; those that are not there use none."""
-    for found in filter(None, map(try_template, templates)):
-        if {name, ANY} & names_of(found):
-            return True
-    return False
+    return any({name, ANY} & names_of(found) for found in filter(None, map(try_template, templates)))
 
 
 def walk_nodes(nodes: Iterable[Node], walk: Walk) -> Iterator[Use]:
@@ -95,8 +92,8 @@ def walk_node(node: Node, walk: Walk) -> Iterator[Use]:
     match node:
         case ForNode():
             yield from walk_value(node.sequence, walk)
-            yield from walk_nodes(node.nodelist_loop, walk.binding(node.loopvars))
-            yield from walk_nodes(node.nodelist_empty, walk)
+            yield from walk_value(node.nodelist_loop, walk.binding(node.loopvars))
+            yield from walk_value(node.nodelist_empty, walk)
         case WithNode():
             yield from walk_value(node.extra_context, walk)
             yield from walk_nodes(node.nodelist, walk.binding(node.extra_context))

@@ -46,8 +46,8 @@ def test_names_are_found_through_extends_include_for_and_with(write_template):
     write_template("mail/part.txt", "{{ given }}\n{{ missing }}")
     write_template(
         "mail/whole.txt",
-        "{% extends 'notify/mail/base.txt' %}\n{{ never }}\n{% block a %}\n{% include 'notify/mail/part.txt' with given=x"
-        " only %}{% for y in ys %}\n{{ y }}{{ z }}{% endfor %}{% endblock %}",
+        "{% extends 'notify/mail/base.txt' %}\n{{ never }}\n{% block a %}\n{% include 'notify/mail/part.txt' with"
+        " given=x only %}{% for y in ys %}\n{{ y }}{{ z }}{% endfor %}{% endblock %}",
     )
 
     found = unknown_names("notify/mail/whole.txt", ["ys"])

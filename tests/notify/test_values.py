@@ -210,7 +210,7 @@ class Typed(Step):
         )
 
 
-TEXT = "{{ kind }} {{ key }}/{{ key2 }} {{ event_at|date:'j M Y H:i' }} {{ happened|date:'j F Y' }} {{ amount }} {{ body }}"
+TEXT = "{{ kind }} {{ key }}/{{ key2 }} {{ event_at|date:'j M Y' }} {{ happened|date:'j F Y' }} {{ amount }} {{ body }}"
 
 
 @pytest.mark.django_db(transaction=True)
