@@ -23,7 +23,7 @@ from ..admin.filters import INTEGER_TEXT
 from ..api.authentication import SILENT, reading
 from ..api.encoding import encoded
 from ..api.problems import bad_request
-from ..db.dialect import impatient
+from ..db.dialect import copy_with_timeout
 
 #: The longest that a probe waits for all databases together; orchestrators give a probe a second or a few.
 READY_S = 3.0
@@ -153,8 +153,8 @@ def start(probe: Probe, alias: str) -> "Future[Answer]":
     def work() -> None:
         answer = Answer(time.monotonic(), "does not answer")
         try:
-            # In this thread the alias leads to a connection with short timeouts.
-            connections[alias] = impatient(connections[alias], CONNECT_S)
+            # In this thread the alias leads to the connection with a time limit.
+            connections[alias] = copy_with_timeout(connections[alias], timeout_s=CONNECT_S)
             answer = Answer(time.monotonic(), unready(alias), measured(alias))
         except SILENT:
             pass  # the text of a driver's error names hosts and users, and everybody may read this page

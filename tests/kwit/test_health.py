@@ -142,8 +142,13 @@ def test_an_answer_is_given_again_for_a_moment_whoever_asks(monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_four_hundred_different_questions_at_once_make_one_connection_per_database(monkeypatch):
-    opened, plain = [], health.impatient
-    monkeypatch.setattr(health, "impatient", lambda *args: opened.append(args[0].alias) or plain(*args))
+    opened, plain = [], health.copy_with_timeout
+
+    def copy(connection: Any, *, timeout_s: int) -> Any:
+        opened.append(connection.alias)
+        return plain(connection, timeout_s=timeout_s)
+
+    monkeypatch.setattr(health, "copy_with_timeout", copy)
     monkeypatch.setattr(health, "KEPT_S", 600.0)
 
     with ThreadPoolExecutor(20) as pool:
@@ -180,14 +185,14 @@ def test_a_value_that_cannot_be_read_fails_its_own_check_only(monkeypatch):
     assert found["database:default"] == {"status": "ok"}
 
 
-def test_a_probe_is_impatient_with_a_server_that_takes_the_connection_and_says_nothing(settings):
+def test_a_probe_gives_up_on_a_server_that_takes_the_connection_and_says_nothing(settings):
     """The driver's own limit ends the thread; no web worker and no thread is lost for long."""
     if connections["default"].vendor == "sqlite":
         pytest.skip("a server is needed")
-    from kwit.db.dialect import impatient
+    from kwit.db.dialect import copy_with_timeout
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connection = impatient(connections["default"], 2)
+        connection = copy_with_timeout(connections["default"], timeout_s=2)
         connection.settings_dict |= {"HOST": "127.0.0.1", "PORT": str(server.getsockname()[1])}
         begun = time.monotonic()
         with pytest.raises(OperationalError):
