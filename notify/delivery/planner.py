@@ -7,10 +7,10 @@ from typing import Any
 
 from ..conf import Conf
 from ..messages.bodies import Body
-from ..messages.builder import NO_RECIPIENT
 from ..models import AttemptOutcome, HeldFor, MailQueue, MailState
+from ..notes import from_data, note
 from ..steps import Step, step_of
-from ..transports.base import Letter, Reply, Result
+from ..transports.base import Letter, Result, own_reply
 from .email import key_of, make_letter, recipients_of, render_alone, render_mail, render_together, split_parts
 from .results import Settlement
 from .schedule import digest_window, quiet_until
@@ -60,7 +60,7 @@ def plan_flights(mail: MailQueue, settlement: Settlement, ground: Ground) -> Ite
     if not parts:
         return
     if not mail.subject:
-        settlement.block("the subject is empty")
+        settlement.block(note("empty_subject"))
         return
     subject, body, others, taken = made(mail, step, ground)
     settlement.followers = tuple(other.pk for other in others)
@@ -141,15 +141,16 @@ def choose(
     conf, given = ground.conf, recipients_of(mail, ground.conf)
     known = {key_of(address, conf) for address in settlement.final}
     nobody = [
-        Result(bad, AttemptOutcome.REFUSED, Reply(text="not an address")) for bad in given.bad if bad not in known
+        Result(bad, AttemptOutcome.REFUSED, own_reply("address_invalid")) for bad in given.bad if bad not in known
     ]
     if not given.good:
         settlement.add(UNSENT, nobody, at=ground.now)
-        settlement.block(mail.problem or "; ".join([NO_RECIPIENT, *(f"not an address: {bad}" for bad in given.bad)]))
+        bad = [note("not_an_address", addresses=", ".join(given.bad))] if given.bad else []
+        settlement.block(*(from_data(mail.notes) or (note("no_recipient"), *bad)))
         return []
     open_ = {address: key_of(address, conf) for address in given.good if key_of(address, conf) not in known}
     refused = [a for a, key in open_.items() if key.lower() in ground.suppressed]
-    said_no = Reply(text="the address is on the suppression list")
+    said_no = own_reply("address_suppressed")
     settlement.add(UNSENT, [*nobody, *(Result(a, AttemptOutcome.SUPPRESSED, said_no) for a in refused)], at=ground.now)
     parts = []
     for part, to in enumerate(split_parts(given.good, conf)):
@@ -191,9 +192,9 @@ def open_of_part(mail: MailQueue, settlement: Settlement, conf: Conf) -> dict[in
 
 def lost_results(mail: MailQueue, settlement: Settlement, conf: Conf) -> list[Result]:
     """Return the outcome of the recipients that were addressed when their worker went silent."""
-    text = f"worker {mail.worker} was not heard of again while this was on the wire"
+    silent = own_reply("worker_lost", worker=mail.worker)
     addressed = open_of_part(mail, settlement, conf).get(mail.flight or 0, [])
-    return [Result(address, AttemptOutcome.UNCERTAIN, Reply(text=text)) for address in addressed]
+    return [Result(address, AttemptOutcome.UNCERTAIN, silent) for address in addressed]
 
 
 def has_open(mail: MailQueue, settlement: Settlement, conf: Conf) -> bool:

@@ -8,9 +8,10 @@ from typing import Any
 
 from ..conf import Conf
 from ..dialects.base import AttemptRow
-from ..messages.builder import NO_RECIPIENT, PROBLEM_CHARS_MAX
+from ..messages.builder import problem_text
 from ..models import ADDRESS_LENGTH_MAX, ERROR_CHARS_MAX, AttemptOutcome, HeldFor, MailQueue, MailState
-from ..text import one_line, shorten, stored
+from ..notes import Note, as_data, from_data, note
+from ..text import one_line, stored
 from ..transports.base import Reply, Result
 from ..transports.replies import is_mailbox_gone
 from .schedule import retry_at
@@ -62,9 +63,9 @@ class Settlement:
         """Let the mail wait."""
         self.values = {"state": MailState.QUEUED, "held_for": reason, "due_at": until}
 
-    def block(self, problem: str) -> None:
+    def block(self, *notes: Note) -> None:
         """Leave the mail to a person."""
-        self.values = {"state": MailState.BLOCKED, "problem": shorten(one_line(problem), PROBLEM_CHARS_MAX)}
+        self.values = blocked_values(*notes)
 
     @property
     def has_passed(self) -> bool:
@@ -127,6 +128,11 @@ def conclude(settlement: Settlement, *, conf: Conf, now: datetime, random: Rando
     return settlement
 
 
+def blocked_values(*notes: Note) -> dict[str, Any]:
+    """Return what the row of a mail gets that is left to a person, with the reasons."""
+    return {"state": MailState.BLOCKED, "problem": problem_text(notes), "notes": as_data(notes)}
+
+
 def end_values(outcomes: set[AttemptOutcome], is_given_up: bool, *, now: datetime, mail: MailQueue) -> dict[str, Any]:
     """Return what the row of a mail gets that will not be tried again."""
     if AttemptOutcome.UNCERTAIN in outcomes:
@@ -136,9 +142,9 @@ def end_values(outcomes: set[AttemptOutcome], is_given_up: bool, *, now: datetim
     if AttemptOutcome.SENT in outcomes:
         return {"state": MailState.PARTIAL, "sent_at": now}
     if outcomes and outcomes == {AttemptOutcome.SUPPRESSED} and not is_given_up:
-        return {"state": MailState.BLOCKED, "problem": "every recipient is on the suppression list"}
+        return blocked_values(note("all_suppressed"))
     if not outcomes and not is_given_up:
-        return {"state": MailState.BLOCKED, "problem": mail.problem or NO_RECIPIENT}
+        return blocked_values(*(from_data(mail.notes) or [note("no_recipient")]))
     return {"state": MailState.FAILED}
 
 
@@ -147,7 +153,7 @@ def record_unexpected(settlement: Settlement, error: Exception, trace: str, *, a
     what = f"{type(error).__name__}: {error}"
     if settlement.airborne is None:
         settlement.add(-1, [Result("", AttemptOutcome.ERROR, Reply(text=trace))], at=at)
-        settlement.block(f"cannot be made: {what}")
+        settlement.block(note("cannot_be_made", error=one_line(what)))
         return
     part, addressed = settlement.airborne
     reply = Reply(text=f"{what}\n{trace}")
@@ -170,6 +176,7 @@ def as_attempts(settlement: Settlement, *, worker: str) -> Iterator[AttemptRow]:
             at=each.at,
             worker=worker,
             channel=settlement.channel,
+            notes=as_data([reply.note]) if reply.note else None,
         )
 
 

@@ -15,6 +15,8 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
+from ..notes import Note
+
 #: The codes are those of sp_getapplock, on every database: 0 and above granted, below 0 refused.
 GRANTED = 0
 BUSY = -1
@@ -30,12 +32,12 @@ class LockAnswer:
     What the database said when asked for the pass lock.
 
     ``token`` is the room's own proof of ownership, to be handed back to ``is_locked`` and ``unlock``.
-    ``holder`` is what the database itself knows of the session that has it; empty when it knows nothing.
+    ``holder`` is what the database itself knows of the session that has it; None when it knows nothing.
     """
 
     code: int
     token: Any = None
-    holder: str = ""
+    holder: Note | None = None
 
     @property
     def is_granted(self) -> bool:
@@ -54,7 +56,7 @@ class ControlRow(NamedTuple):
 
 
 class MailRow(NamedTuple):
-    """What a new row of the mail queue gets from us; ``recipients`` and ``payload`` are JSON texts."""
+    """What a new row of the mail queue gets from us; ``recipients``, ``payload`` and ``notes`` are JSON texts."""
 
     control_id: int
     template: str
@@ -65,6 +67,7 @@ class MailRow(NamedTuple):
     state: str
     problem: str
     tenant: str = ""
+    notes: str | None = None
 
 
 class TaskRow(NamedTuple):
@@ -92,6 +95,7 @@ class AttemptRow(NamedTuple):
     at: datetime
     worker: str
     channel: str
+    notes: list[dict[str, Any]] | None = None
 
 
 class Change(NamedTuple):

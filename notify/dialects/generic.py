@@ -5,6 +5,7 @@ These statements run once or twice per mail. The ORM could say them, at several 
 compiling a queryset takes longer than the database needs to answer (docs/decisions/024-plain-updates-per-mail.md).
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -22,7 +23,7 @@ LIST_CHARS_MAX = 4 * 2**20
 FETCH_ROWS_FIRST = 16
 FETCH_ROWS_MAX = 250
 
-#: 11 parameters each: below the 2,100 parameters of SQL Server.
+#: 12 parameters each: below the 2,100 parameters of SQL Server.
 ATTEMPTS_PER_STATEMENT = 100
 Row = TypeVar("Row", bound="tuple[Any, ...]")
 
@@ -98,6 +99,8 @@ def adapted(connection: BaseDatabaseWrapper, value: Any) -> Any:
     """Return a parameter as the driver takes it; psycopg would take a member of an enumeration for its name."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
     return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
 

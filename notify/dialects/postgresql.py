@@ -16,6 +16,7 @@ from django.db.models import QuerySet
 from psycopg.pq.abc import PGconn
 
 from ..errors import LockUnusable
+from ..notes import note
 from . import generic
 from .base import (
     BUSY,
@@ -137,7 +138,7 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
         # PostgreSQL would grant it to its own session again and again; Kwit does not.
         cursor.execute(OURS, LOCK_SHOWN)
         if cursor.fetchone()[0]:
-            return LockAnswer(BUSY, holder="this very session")
+            return LockAnswer(BUSY, holder=note("holder_this_session"))
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s), pg_backend_pid()", [LOCK_CLASS, LOCK_OBJECT])
         is_granted, pid = cursor.fetchone()
         if is_granted:
@@ -150,10 +151,8 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
     named = f" ({application})" if application else ""
     if since is None:
         # Sessions of other roles show themselves to members of pg_read_all_stats only.
-        return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
-    return LockAnswer(
-        BUSY, holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}"
-    )
+        return LockAnswer(BUSY, holder=note("holder_other_role", session=f"{backend}{named}"))
+    return LockAnswer(BUSY, holder=note("holder_session", session=f"{backend}{named}", address=address, since=since))
 
 
 def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:

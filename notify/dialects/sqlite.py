@@ -20,13 +20,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from ..errors import LockUnusable
+from ..notes import Note, note
 from . import generic
 from .base import BUSY, GRANTED, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow, Weakness
 
 #: SQLITE_BUSY and SQLITE_LOCKED as texts; Python 3.11 also has codes, but Django's wrapper keeps the text.
 TRANSIENT = ("database is locked", "database table is locked", "database schema is locked")
 
-#: Bytes of the lock file that are shown: a process id and a host name of at most 255.
+#: Bytes of the lock file that are read: a process id and a host name of at most 255.
 HOLDER_BYTES_MAX = 300
 
 #: Databases in memory have no file to put a lock beside; they belong to one process, which can remember the token of
@@ -101,15 +102,16 @@ def write_holder(handle: IO[bytes]) -> None:
     # It only informs: a full disk must not keep the pass from trying.
     with contextlib.suppress(OSError):
         handle.truncate(0)
-        handle.write(f"process {os.getpid()} on host {socket.gethostname()}".encode())
+        handle.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
 
 
-def read_holder(handle: IO[bytes]) -> str:
-    """Return what the holder has written; empty when it cannot be read (Windows locks the bytes as well)."""
-    with contextlib.suppress(OSError):
+def read_holder(handle: IO[bytes]) -> Note | None:
+    """Return what the holder has written; None when it cannot be read (Windows locks the bytes as well)."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         handle.seek(0)
-        return handle.read(HOLDER_BYTES_MAX).decode(errors="replace")
-    return ""
+        found = json.loads(handle.read(HOLDER_BYTES_MAX))
+        return note("holder_process", pid=found["pid"], host=found["host"])
+    return None
 
 
 def is_same_file(handle: IO[bytes], path: Path) -> bool:

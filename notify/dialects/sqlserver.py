@@ -14,6 +14,7 @@ from django.db import DatabaseError, DataError, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
+from ..notes import Note, note
 from . import generic
 from .base import BUSY, ROW_LOCK_WAIT_MS, AttemptRow, Change, ControlRow, LockAnswer, MailRow, TaskRow, Weakness
 from .tsql import (
@@ -163,21 +164,21 @@ def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
     # SQL Server would grant it to its own session again and again, each to be released; Kwit does not.
     code, session = fetch(connection, TRY_LOCK)[0]
     if code is None:
-        return LockAnswer(BUSY, holder="this very session")
+        return LockAnswer(BUSY, holder=note("holder_this_session"))
     answer = LockAnswer(code, token=session)
     return answer if answer.is_granted else LockAnswer(code, holder=holder(connection))
 
 
-def holder(connection: BaseDatabaseWrapper) -> str:
-    """Return what the server tells of the session that has the lock; it tells only those with VIEW SERVER STATE."""
+def holder(connection: BaseDatabaseWrapper) -> Note | None:
+    """Return what the server shows of the session that has the lock, to those with VIEW SERVER STATE."""
     try:
         found = fetch(connection, HOLDER)
     except DatabaseError:
-        return ""
-    return "; ".join(
-        f"database session {session} ({program}) from {host}, process {pid}, connected since {since:%Y-%m-%dT%H:%M:%S}"
-        for session, program, host, pid, since in found
-    )
+        return None
+    for session, program, host, pid, since in found:
+        named, address = f"{session} ({program})", f"{host}, process {pid}"
+        return note("holder_session", session=named, address=address, since=since)
+    return None
 
 
 def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:

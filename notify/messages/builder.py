@@ -12,15 +12,13 @@ from django.utils import translation
 
 from ..addresses import Recipients, parse_recipients, shown
 from ..models import MailState
+from ..notes import Note, english, note
 from ..steps import Event, Step
 from ..text import TENANT_UNITS_MAX, clean, is_tenant, one_line, shorten
 from .subjects import Lines
 
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
-NO_RECIPIENT = "no recipient"
-#: Begins the problem of a message that raised.
-UNMADE = "cannot be made"
 QUEUED, BLOCKED = MailState.QUEUED, MailState.BLOCKED
 
 
@@ -34,8 +32,14 @@ class Message(NamedTuple):
     title: str = ""
     payload: str = "{}"
     state: MailState = MailState.QUEUED
-    problem: str = ""
+    #: What is wrong with it.
+    notes: tuple[Note, ...] = ()
     tenant: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, as the queue's row says it."""
+        return problem_text(self.notes)
 
 
 def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:
@@ -92,42 +96,42 @@ def finished(step: Step, event: Event, recipients: Recipients, subject: str, tit
         title,
         payload,
         BLOCKED if is_blocked else QUEUED,
-        "" if is_sound else describe(recipients, subject),
+        () if is_sound else describe(recipients, subject),
         event.tenant,
     )
 
 
-def describe(recipients: Recipients, subject: str) -> str:
-    """Say what is wrong with a message; an empty text when nothing is."""
+def describe(recipients: Recipients, subject: str) -> tuple[Note, ...]:
+    """Return what is wrong with a message."""
     problems = []
     if not recipients.good:
-        problems.append(NO_RECIPIENT)
+        problems.append(note("no_recipient"))
     if recipients.bad:
-        problems.append("not an address: " + ", ".join(recipients.bad))
+        problems.append(note("not_an_address", addresses=", ".join(recipients.bad)))
     if not subject:
-        problems.append("the subject is empty")
-    return shorten("; ".join(problems), PROBLEM_CHARS_MAX)
+        problems.append(note("empty_subject"))
+    return tuple(problems)
 
 
-def describe_tenant(given: Any) -> str:
-    """Say why a value is no tenant."""
-    told = shown(given) if isinstance(given, str) else f"of type {type(given).__name__}"
-    return (
-        f"the tenant, {told}, is not a text of at most {TENANT_UNITS_MAX} characters without control characters and "
-        f"without a blank at an end"
-    )
+def describe_tenant(given: Any) -> Note:
+    """Return why a value is no tenant."""
+    described = shown(given) if isinstance(given, str) else f"of type {type(given).__name__}"
+    return note("wrong_tenant", given=described, max=TENANT_UNITS_MAX)
 
 
-def blocked(event: Event, reason: str) -> Message:
+def problem_text(notes: Sequence[Note]) -> str:
+    """Return notes as the ``problem`` of a mail: one line of limited length."""
+    return shorten(one_line(english(notes)), PROBLEM_CHARS_MAX) if notes else ""
+
+
+def blocked(event: Event, reason: Note) -> Message:
     """Return the visible stand-in of a message that cannot be made."""
-    return silent(event)._replace(
-        language=event.language, state=MailState.BLOCKED, problem=shorten(one_line(reason), PROBLEM_CHARS_MAX)
-    )
+    return silent(event)._replace(language=event.language, state=MailState.BLOCKED, notes=(reason,))
 
 
 def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
     """Return the stand-in of a message that raised, with what can be kept, so that it can be made anew later."""
-    message = blocked(event, f"{UNMADE}: {type(error).__name__}: {error}")
+    message = blocked(event, note("cannot_be_made", error=one_line(f"{type(error).__name__}: {error}")))
     # One of the two may be what has raised.
     with suppress(Exception):
         message = message._replace(recipients=parse_recipients(event.recipients, fold_local_part=fold_local_part).good)

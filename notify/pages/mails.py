@@ -21,7 +21,7 @@ from kwit.admin.filters import Asked, Choice, Id, equals
 from kwit.admin.sandbox import framed
 from kwit.people.tenants import tenants_of
 
-from ..explain.messages import problem_of
+from ..explain.messages import say_problem
 from ..models import Control, MailQueue, MailState, RunLog
 from ..operations.preview import Preview, preview_mail
 from .actions import MAIL_ACTS
@@ -95,7 +95,7 @@ class MailQueueAdmin(WindowAdmin):
             Cell(text=age(mail.due_at, now=timezone.now())),
             Cell(text=line_of(mail.subject)),
             Cell(text=line_of(addressees(mail.recipients))),
-            Cell(text=line_of(problem_of(mail.problem))),
+            Cell(text=line_of(say_problem(mail))),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
@@ -103,7 +103,7 @@ class MailQueueAdmin(WindowAdmin):
         now, way = timezone.now(), partial(self.way, request)
         sections = [Section(facts=self.facts(request, row))]
         if row.problem:
-            sections.insert(0, Section(title=_("What is wrong"), text=problem_of(row.problem)))
+            sections.insert(0, Section(title=_("What is wrong"), text=say_problem(row)))
         around = look_around(row, now=now, is_whole=tenants_of(request.user) is None)
         sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
         values = json.dumps(row.payload, ensure_ascii=False, indent=2)

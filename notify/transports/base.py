@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..models import AttemptOutcome
+from ..notes import Note, note
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class Reply:
     code: int | None = None
     enhanced: str = ""
     text: str = ""
+    #: Set when Kwit says it, not the server; ``text`` is then its English sentence.
+    note: Note | None = None
+
+
+def own_reply(code: str, /, **params: Any) -> Reply:
+    """Return what Kwit itself says of an attempt, as one of the codes of ``notes.py``."""
+    said = note(code, **params)
+    return Reply(text=said.english, note=said)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def test_a_refusal_names_the_database_session_that_has_the_lock():
 def test_the_session_s_own_lock_is_named_as_that():
     answer = postgresql.try_lock(connection)
 
-    assert postgresql.try_lock(connection).holder == "this very session"
+    assert postgresql.try_lock(connection).holder == note("holder_this_session")
     postgresql.unlock(connection, answer.token)
 
 
