@@ -20,8 +20,8 @@ from ..db.fields import UtcNow
 from ..models import TOKEN_NAME_CHARS_MAX, Token
 from ..people.tenants import tenants_of
 from ..people.tokens import NameTaken, make_token, revoke_tokens
-from .actions import Act, Confirmation, recorded
-from .base import WindowAdmin
+from .actions import Confirmation, ListAction, record_action
+from .base import ReadOnlyAdmin
 from .components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section
 
 #: To make, see and revoke one's own.
@@ -58,14 +58,14 @@ def badge_of(token: Token) -> Badge:
 
 
 @admin.register(Token)
-class TokenAdmin(WindowAdmin):
+class TokenAdmin(ReadOnlyAdmin):
     """A user's tokens."""
 
     #: They are of their user, whatever his tenants.
     is_for_everybody = True
     intro = gettext_lazy("A program reads the API with a token; it sees what its user sees, and changes nothing.")
-    nothing = gettext_lazy("There is no token.")
-    named_by = "prefix"
+    empty_text = gettext_lazy("There is no token.")
+    label_field = "prefix"
     head = (
         gettext_lazy("name"),
         gettext_lazy("begins with"),
@@ -75,8 +75,8 @@ class TokenAdmin(WindowAdmin):
         gettext_lazy("last used"),
         gettext_lazy("ends"),
     )
-    acts = (
-        Act(
+    list_actions = (
+        ListAction(
             name="revoke",
             label=gettext_lazy("Revoke"),
             explains=gettext_lazy("Whatever uses these tokens is shut out at once, and for good."),
@@ -153,7 +153,7 @@ class TokenAdmin(WindowAdmin):
         """Make a token and show it. Raises: NameTaken."""
         actor, subject = request.user.get_username(), self.opts.label_lower
         ends = timezone.now() + timedelta(days=days)
-        with recorded(actor=actor, name="make_token", subject=subject, scope=name, asked=1) as doing:
+        with record_action(actor=actor, name="make_token", subject=subject, scope=name, asked=1) as doing:
             token, secret = make_token(request.user, name=name, expires_at=ends)  # type: ignore[arg-type]
             doing.done, doing.note = 1, f"prefix={token.prefix}"
         messages.success(request, _("Copy the token now: nothing can show it again."))

@@ -19,11 +19,11 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse
 
-from ..admin.filters import WHOLE
+from ..admin.filters import INTEGER_TEXT
 from ..api.authentication import SILENT, reading
 from ..api.encoding import encoded
 from ..api.problems import bad_request
-from ..db.dialect import impatient
+from ..db.dialect import copy_with_timeout
 
 #: The longest that a probe waits for all databases together; orchestrators give a probe a second or a few.
 READY_S = 3.0
@@ -106,7 +106,7 @@ def findings(request: HttpRequest) -> dict[str, str]:
         question = _questions.get(name)
         if question is None:
             raise bad_request((name[:80], f"is not known here; known are: {', '.join(sorted(_questions)) or 'none'}"))
-        if not WHOLE.fullmatch(text) or not 0 < int(text) <= SECONDS_MAX:
+        if not INTEGER_TEXT.fullmatch(text) or not 0 < int(text) <= SECONDS_MAX:
             raise bad_request((name, f"must be a number of seconds from 1 to {SECONDS_MAX}"))
         asked[name, question.alias(), int(text)] = question.ask
     give_up_at = time.monotonic() + READY_S
@@ -146,8 +146,8 @@ def start(probe: Probe, key: tuple[str, str, int], ask: Ask) -> "Future[str]":
     def work() -> None:
         text = "does not answer"
         try:
-            # In this thread the alias leads to the impatient connection.
-            connections[alias] = impatient(connections[alias], CONNECT_S)
+            # In this thread the alias leads to the connection with a time limit.
+            connections[alias] = copy_with_timeout(connections[alias], timeout_s=CONNECT_S)
             text = ask(alias, key[2])
         except SILENT:
             pass  # the words of a driver name hosts and users, and anybody reads this

@@ -10,7 +10,7 @@ from django.db import connections
 
 from ..conf import Conf
 from ..dialects import dialect_of
-from ..dialects.base import Room
+from ..dialects.base import NotifyDialect
 from ..messages.builder import Message
 from ..notes import Note, note
 
@@ -36,7 +36,7 @@ class PassContext:
     random: Random = field(default_factory=Random)
 
     @property
-    def dialect(self) -> Room:
+    def dialect(self) -> NotifyDialect:
         """The dialect of the pass's database."""
         return dialect_of(connections[self.using])
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from django.db.models import QuerySet
 
-from ..dialects.base import Room
+from ..dialects.base import NotifyDialect
 from ..steps import Event
 
 #: Candidates per statement once one of them could not be read; few, because nobody knows how long they are.
@@ -24,7 +24,7 @@ class Unreadable(NamedTuple):
 Part = tuple[list[tuple[Any, ...]], list[Unreadable]]
 
 
-def read(found: QuerySet[Any, Any], *, names: Sequence[str], rows: int, dialect: Room) -> Iterator[Part]:
+def read(found: QuerySet[Any, Any], *, names: Sequence[str], rows: int, dialect: NotifyDialect) -> Iterator[Part]:
     """Run the candidate query once and yield its rows in lists; find those that cannot be read one by one."""
     stream = dialect.stream(found, names=names, rows=rows)
     # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..errors import ChannelDown
 from ..models import AttemptOutcome
 from ..notes import Note, note
 
@@ -51,12 +52,33 @@ class Result:
     is_free: bool = False
 
 
+class VerdictUnclear(ChannelDown):
+    """
+    A refusal that hangs on this mail or on the channel, which only another mail tells; nothing of this one was sent.
+
+    ``results`` is what became of each recipient if it was this mail: when another mail is sent, or is answered
+    otherwise. When another mail, on a fresh connection, meets a VerdictUnclear or a ChannelDown too, the channel is
+    down, and neither mail has lost an attempt.
+    """
+
+    def __init__(self, reason: str, results: Sequence[Result]) -> None:
+        super().__init__(reason)
+        self.results = tuple(results)
+
+
 class Transport(Protocol):
     """
-    One way out.
+    One connection to whatever takes mails.
 
-    ``open`` and ``send`` raise ChannelDown when the trouble is not this mail's; then nothing of it was sent. Whatever
-    else ``send`` raises leaves open what was sent, and the mail is held as uncertain.
+    What ``open`` and ``send`` say, from the narrowest to the widest:
+
+    - a ``Result``: about this recipient, or about this mail (its content, its size); nothing follows for other mails;
+    - ``VerdictUnclear``: about this mail or about the channel; its ``results`` hold if it was the mail;
+    - ``TooManyConnections``: about this connection; the others may go on;
+    - ``ChannelDown``: about the channel, whatever the mail.
+
+    Each of the three exceptions says that nothing of the mail was sent. Whatever else ``send`` raises leaves open what
+    was sent, and the mail is held as uncertain.
     """
 
     #: What attempts and the pause are recorded under; also the name of a row of ``notify_channel``.

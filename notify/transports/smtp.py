@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from django.core.mail.utils import DNS_NAME
 
-from ..errors import ChannelDown
+from ..errors import ChannelDown, TooManyConnections
 from ..models import AttemptOutcome
-from .base import Letter, Reply, Result, own_reply
+from .base import Letter, Reply, Result, VerdictUnclear, own_reply
 from .mime import compose, envelope_address
-from .replies import CONFUSED_CODES, SIZE_CODES, is_channel_trouble, parse_reply, verdict
+from .replies import CONFUSED_CODES, CONNECTION_LIMIT, SIZE_CODES, is_channel_trouble, parse_reply, verdict
 
 #: Seconds to wait for each answer where the site sets none. RFC 5321 section 4.5.3.2 would allow 10 minutes for the
 #: final one; a lease must outlast it, and a server that takes longer is as good as stalled.
@@ -94,7 +94,8 @@ class SmtpTransport:
             if connection is not None:
                 connection.close()
             where = f"{options.host}:{options.port}"
-            raise ChannelDown(f"cannot open {where}: {type(error).__name__}: {told(error)}") from error
+            down = TooManyConnections if is_connection_limit(error) else ChannelDown
+            raise down(f"cannot open {where}: {type(error).__name__}: {told(error)}") from error
         # Small commands and a body that ends in a small packet: without this each waits for the other side's ACK.
         with contextlib.suppress(OSError, AttributeError):
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # type: ignore[union-attr]
@@ -159,7 +160,7 @@ class SmtpTransport:
         if isinstance(trouble, Dropped) and trouble.stage != "MAIL":
             # This mail got further than the greeting, so it may be what the server stumbles over; the next may pass.
             return results(letter.recipients, AttemptOutcome.DEFERRED, Reply(text=str(trouble)))
-        raise ChannelDown(str(trouble)) from trouble
+        raise VerdictUnclear(str(trouble), deferred(letter, trouble)) from trouble
 
     def converse(self, letter: Letter, message: bytes, give_up_at: float) -> list[Result]:
         """Run one SMTP transaction. Raises: Dropped and Closing, before anything was sent; ChannelDown."""
@@ -347,8 +348,22 @@ def sender_refused(letter: Letter, reply: Reply) -> list[Result]:
     outcome = verdict(reply)
     if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
         # The sender is the site's: the next mail has the same.
-        raise ChannelDown(f"the sender {letter.sender} was refused: {describe(reply)}")
+        reason = f"the sender {letter.sender} was refused: {describe(reply)}"
+        raise VerdictUnclear(reason, results(letter.recipients, AttemptOutcome.DEFERRED, reply))
     return results(letter.recipients, outcome, reply)
+
+
+def deferred(letter: Letter, trouble: Dropped | Closing) -> list[Result]:
+    """Return what trouble that proves to be this mail's means for each recipient."""
+    reply = trouble.reply if isinstance(trouble, Closing) else Reply(text=str(trouble))
+    return results(letter.recipients, AttemptOutcome.DEFERRED, reply)
+
+
+def is_connection_limit(error: Exception) -> bool:
+    """Whether a greeting says that we have too many connections."""
+    if not isinstance(error, smtplib.SMTPConnectError):
+        return False
+    return error.smtp_code == 421 and bool(CONNECTION_LIMIT.search(told(error)))
 
 
 def results(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:

@@ -18,7 +18,7 @@ from notify.dialects import dialect_of
 from notify.dialects.base import LockAnswer
 from notify.errors import LockLost
 from notify.models import Control, RunLog
-from notify.notes import note
+from notify.notes import Note, note
 from notify.passes import lock as locks
 from notify.passes.runner import PassReport, run_pass
 from tests.factories import NOW
@@ -257,6 +257,11 @@ def test_a_pass_that_was_taken_for_dead_stops_even_when_it_still_has_its_lock():
     assert_right(keys)
 
 
+def release_in_vain(lock: locks.PassLock) -> Note:
+    real(lock)
+    return note("lock_not_released", error="gone")
+
+
 def test_the_log_keeps_the_first_error_when_the_lock_cannot_be_released_either(monkeypatch):
     make_world(of_each=1)
     monkeypatch.setattr(
@@ -292,8 +297,8 @@ real = locks.PassLock.release
 
 def test_the_lock_of_an_ended_session_is_nobodys(second):
     only_on("postgresql", "microsoft")
-    room = dialect_of(connection)
-    answer: LockAnswer = room.try_lock(connection)
+    dialect = dialect_of(connection)
+    answer: LockAnswer = dialect.try_lock(connection)
     lock = locks.PassLock(using="default")
     lock.token = answer.token
 
@@ -302,6 +307,6 @@ def test_the_lock_of_an_ended_session_is_nobodys(second):
     released = lock.release()
     assert released is not None
     assert released.code == "lock_not_released"
-    until(lambda: room.try_lock(second).is_granted)
+    until(lambda: dialect.try_lock(second).is_granted)
     with pytest.raises(LockLost):
         lock.check(uuid4())
