@@ -46,6 +46,11 @@ SENTENCES: dict[str, str | Promise] = {
         "the candidate query gave %(count)s keys more than once: %(names)s",
         "count",
     ),
+    "languages_missing": ngettext_lazy(
+        "%(count)s asked for a language that this site does not have: %(languages)s",
+        "%(count)s asked for a language that this site does not have: %(languages)s",
+        "count",
+    ),
     "blocked": _("%(count)s blocked: %(names)s"),
     "not_prepared": _("%(count)s not prepared: %(names)s"),
     "repaired": ngettext_lazy(
@@ -67,6 +72,7 @@ SENTENCES: dict[str, str | Promise] = {
     "no_recipient": _("no recipient"),
     "not_an_address": _("not an address: %(addresses)s"),
     "empty_subject": _("the subject is empty"),
+    "language_missing": _("no language %(asked)s on this site: in %(used)s"),
     "wrong_tenant": _(
         "the tenant, %(given)s, is not a text of at most %(max)s characters without control characters and "
         "without a blank at an end"

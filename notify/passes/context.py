@@ -50,6 +50,8 @@ class StepProgress:
     tasks: int = 0
     blocked: int = 0
     repeated: int = 0
+    #: Events whose language the site does not have, nor its parent.
+    unspoken: int = 0
     repaired: int = 0
     failed: int = 0
     warnings: list[Note] = field(default_factory=list)
@@ -73,6 +75,9 @@ class StepProgress:
         """Turn the counters into warnings and errors."""
         if self.repeated:
             self.warnings.append(note("repeated_keys", count=self.repeated, names=self.names_of("repeated")))
+        if self.unspoken:
+            languages = ", ".join(self.named["unspoken"])
+            self.warnings.append(note("languages_missing", count=self.unspoken, languages=languages))
         if self.blocked:
             self.warnings.append(note("blocked", count=self.blocked, names=self.names_of("blocked")))
         if self.repaired:

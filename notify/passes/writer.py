@@ -14,10 +14,10 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, Min, QuerySet
 
 from ..conf import as_moment
-from ..messages.builder import Message, blocked, make_messages, silent
+from ..messages.builder import Message, blocked, make_messages, reads_event_at, silent
 from ..models import MailQueue, MailState, TaskQueue
 from ..notes import note
-from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
+from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, is_parent, reading_order
 from ..text import one_line
 from .context import PassContext, StepProgress
 from .flags import raise_flags, repair_flags
@@ -76,8 +76,7 @@ def prepare_candidates(step: Step, context: PassContext, progress: StepProgress)
 
 def write_found(found: QuerySet[Any, Any], step: Step, context: PassContext, progress: StepProgress) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
-    # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
-    names = reading_order(name for name in columns_of(found) if name != "event_at")
+    names = reading_order(name for name in columns_of(found) if name != "event_at" or reads_event_at(step))
     as_event = event_reader(step.kind, names)
     parts = read(found, names=names, rows=context.conf.CHUNK_ROWS, dialect=context.dialect)
     with closing(cast(Generator[Part], parts)) as read_parts:
@@ -230,6 +229,8 @@ def count_written(
     for message in messages:
         if key_of(message.event) not in new:
             continue
+        if message.event.asked_language:
+            count_language(message.event, progress)
         if message.state == MailState.BLOCKED:
             progress.blocked += 1
             progress.add_name("blocked", f"{message.event.key} ({message.problem})")
@@ -238,6 +239,14 @@ def count_written(
         progress.tasks += has_task(message, step)
         if context.is_dry_run and len(progress.listed) < LISTED_MAX:
             progress.listed.append(message)
+
+
+def count_language(event: Event, progress: StepProgress) -> None:
+    """Count an event whose language the site does not have, nor its parent; name each language once."""
+    if not is_parent(event.language, event.asked_language):
+        progress.unspoken += 1
+        if event.asked_language not in progress.named.get("unspoken", []):
+            progress.add_name("unspoken", event.asked_language)
 
 
 def key_of(event: Event) -> Key:
