@@ -80,6 +80,7 @@ SENTENCES: dict[str, str | Promise] = {
     "cannot_be_made": _("cannot be made: %(error)s"),
     "cannot_be_read": _("cannot be read: %(error)s"),
     "refused_by_database": _("refused by the database: %(error)s"),
+    "outcome_not_written": _("what came of it cannot be written: %(error)s"),
     "all_suppressed": _("every recipient is on the suppression list"),
     "held_by": _("held by %(person)s"),
     "held_by_because": _("held by %(person)s: %(reason)s"),

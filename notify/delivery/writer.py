@@ -20,6 +20,7 @@ from ..dialects import dialect_of
 from ..dialects.base import AttemptRow, Change
 from ..errors import ClaimLost
 from ..models import Attempt, MailQueue, MailState
+from ..notes import note
 from .planner import Envelope
 from .results import Settlement, block_values
 from .suppressions import suppress
@@ -211,7 +212,7 @@ class Writer:
         self.refused.append(f"mail {settlement.mail_id}: {reason}")
         state = settlement.values["state"]
         ended = {"state": state} if state != MailState.QUEUED else {}
-        blocked = block_values(f"what came of it cannot be written: {reason}")
+        blocked = block_values(note("outcome_not_written", error=reason))
         for values in filter(None, (ended, blocked)):
             if self.try_write(replace(settlement, attempts=(), values=values)) is None:
                 break
