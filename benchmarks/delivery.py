@@ -4,8 +4,8 @@ Mails per second, to a sink on loopback and to one that answers 20 ms late, as a
 References: building the same text and HTML message, with Kwit's templates and the standard library's ``EmailMessage``,
 and ``smtplib.sendmail`` in a bare loop on one connection; one lane of our own; and django-post_office and django-mailer
 with the same mails, which promise less: they keep no answer per recipient, and a crash repeats or loses mails.
-django-post_office renders at delivery too (``render_on_delivery``), from the same templates, with as many threads as the
-figure says (5 is its default); with mails rendered before it is for information.
+django-post_office renders at delivery too (``render_on_delivery``), from the same templates, with as many threads as
+the figure says (5 is its default); with mails rendered before it is for information.
 """
 
 import contextlib

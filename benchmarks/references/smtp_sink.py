@@ -1,8 +1,8 @@
 """
 An SMTP server that takes everything and keeps nothing; prints its port.
 
-``python -m benchmarks.references.smtp_sink [MILLISECONDS]``: with a number, each answer comes so much later, as that of a
-relay elsewhere does; answers to commands that came together come together.
+``python -m benchmarks.references.smtp_sink [MILLISECONDS]``: with a number, each answer comes so much later, as that of
+a relay elsewhere does; answers to commands that came together come together.
 
 Quick, so that the clients are measured and not the server; it lets commands come at once, as Postfix, Exim and Exchange
 do.
