@@ -24,7 +24,11 @@ class LockUnusable(NotifyError):
 
 
 class ChannelDown(NotifyError):
-    """Nothing can be sent at the moment, whatever the mail: no connection, a wrong password, a quota, a 421."""
+    """Nothing can be sent at the moment, whatever the mail: no connection, TLS failed, a wrong password."""
+
+
+class TooManyConnections(ChannelDown):
+    """The server takes no further connection of ours at the moment; those that are open may go on."""
 
 
 class ClaimLost(NotifyError):

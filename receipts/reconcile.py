@@ -79,7 +79,7 @@ class Reconciled:
         counts = {name: getattr(self, name) for name in ("change_id", "match", "changed", "missing")}
         return counts | {"items": [item.as_json() for item in self.items]}
 
-    def as_text(self) -> str:
+    def as_lines(self) -> list[str]:
         """Return it for a person: the counts, and what differs."""
         lines = [f"{self.change_id}: {self.match} match, {self.changed} changed, {self.missing} missing"]
         for item in self.items:
@@ -89,7 +89,7 @@ class Reconciled:
                 lines += [f"  {item.id}: changed: {differing}"] if differing else []
             else:
                 lines.append(f"  {item.id}: missing")
-        return "\n".join(lines)
+        return lines
 
 
 class AuditRow(NamedTuple):

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..errors import ChannelDown
 from ..models import AttemptOutcome
 
 
 @dataclass(frozen=True)
-class Letter:
+class Email:
     """One mail as it goes out: to these recipients in one transaction."""
 
     sender: str
@@ -42,12 +43,33 @@ class Result:
     is_free: bool = False
 
 
+class VerdictUnclear(ChannelDown):
+    """
+    A refusal that hangs on this mail or on the channel, which only another mail tells; nothing of this one was sent.
+
+    ``results`` is what became of each recipient if it was this mail: when another mail is sent, or is answered
+    otherwise. When another mail, on a fresh connection, meets a VerdictUnclear or a ChannelDown too, the channel is
+    down, and neither mail has lost an attempt.
+    """
+
+    def __init__(self, reason: str, results: Sequence[Result]) -> None:
+        super().__init__(reason)
+        self.results = tuple(results)
+
+
 class Transport(Protocol):
     """
-    One way out.
+    One connection to whatever takes mails.
 
-    ``open`` and ``send`` raise ChannelDown when the trouble is not this mail's; then nothing of it was sent. Whatever
-    else ``send`` raises leaves open what was sent, and the mail is held as uncertain.
+    What ``open`` and ``send`` say, from the narrowest to the widest:
+
+    - a ``Result``: about this recipient, or about this mail (its content, its size); nothing follows for other mails;
+    - ``VerdictUnclear``: about this mail or about the channel; its ``results`` hold if it was the mail;
+    - ``TooManyConnections``: about this connection; the others may go on;
+    - ``ChannelDown``: about the channel, whatever the mail.
+
+    Each of the three exceptions says that nothing of the mail was sent. Whatever else ``send`` raises leaves open what
+    was sent, and the mail is held as uncertain.
     """
 
     #: What attempts and the pause are recorded under; also the name of a row of ``notify_channel``.
@@ -56,14 +78,14 @@ class Transport(Protocol):
     def open(self) -> None:
         """Make sure of a connection. Raises: ChannelDown."""
 
-    def pack(self, letter: Letter) -> Any:
+    def pack(self, letter: Email) -> Any:
         """
         Return the letter as ``send`` wants it; nothing goes out yet, and nothing of the connection is touched.
 
         Called in another thread while a letter is sent. Raises: what a hostile value makes it raise.
         """
 
-    def announce(self, letter: Letter, packed: Any) -> None:
+    def announce(self, letter: Email, packed: Any) -> None:
         """
         Say that this letter is the next, without waiting for an answer; what cannot, does nothing.
 
@@ -71,7 +93,7 @@ class Transport(Protocol):
         closed.
         """
 
-    def send(self, letter: Letter, packed: Any, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: Any, *, give_up_at: float) -> Sequence[Result]:
         """
         Send one letter; return what became of each recipient.
 

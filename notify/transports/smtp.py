@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from django.core.mail.utils import DNS_NAME
 
-from ..errors import ChannelDown
+from ..errors import ChannelDown, TooManyConnections
 from ..models import AttemptOutcome
-from .base import Letter, Reply, Result
+from .base import Email, Reply, Result, VerdictUnclear
 from .mime import compose, envelope_address
-from .replies import CONFUSED_CODES, SIZE_CODES, is_channel_trouble, parse_reply, verdict
+from .replies import CONFUSED_CODES, CONNECTION_LIMIT, SIZE_CODES, is_channel_trouble, parse_reply, verdict
 
 #: Seconds to wait for each answer where the site sets none. RFC 5321 section 4.5.3.2 would allow 10 minutes for the
 #: final one; a lease must outlast it, and a server that takes longer is as good as stalled.
@@ -94,7 +94,8 @@ class SmtpTransport:
             if connection is not None:
                 connection.close()
             where = f"{options.host}:{options.port}"
-            raise ChannelDown(f"cannot open {where}: {type(error).__name__}: {told(error)}") from error
+            down = TooManyConnections if is_connection_limit(error) else ChannelDown
+            raise down(f"cannot open {where}: {type(error).__name__}: {told(error)}") from error
         # Small commands and a body that ends in a small packet: without this each waits for the other side's ACK.
         with contextlib.suppress(OSError, AttributeError):
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # type: ignore[union-attr]
@@ -120,13 +121,13 @@ class SmtpTransport:
             context.load_cert_chain(self.options.ssl_certfile, self.options.ssl_keyfile)
         return context
 
-    def pack(self, letter: Letter) -> bytes:
+    def pack(self, letter: Email) -> bytes:
         """Return the message's bytes. Raises: ValueError, for an address that cannot be one."""
         for address in letter.recipients:
             envelope_address(address)
         return compose(letter)
 
-    def announce(self, letter: Letter, packed: bytes) -> None:
+    def announce(self, letter: Email, packed: bytes) -> None:
         """
         Say who the letter is from and for, where the server takes commands without waiting for each answer.
 
@@ -139,7 +140,7 @@ class SmtpTransport:
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 self.say(self.commands(letter, packed))
 
-    def send(self, letter: Letter, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
         """Send one letter, over a new connection if the old one fails; return what became of each recipient."""
         try:
             return self.converse(letter, packed, give_up_at)
@@ -153,15 +154,15 @@ class SmtpTransport:
         except (Dropped, Closing) as second:
             return self.give_in(letter, second)
 
-    def give_in(self, letter: Letter, trouble: Dropped | Closing) -> list[Result]:
+    def give_in(self, letter: Email, trouble: Dropped | Closing) -> list[Result]:
         """Say what trouble on a fresh connection means. Raises: ChannelDown."""
         self.close()
         if isinstance(trouble, Dropped) and trouble.stage != "MAIL":
             # This mail got further than the greeting, so it may be what the server stumbles over; the next may pass.
             return results(letter.recipients, AttemptOutcome.DEFERRED, Reply(text=str(trouble)))
-        raise ChannelDown(str(trouble)) from trouble
+        raise VerdictUnclear(str(trouble), deferred(letter, trouble)) from trouble
 
-    def converse(self, letter: Letter, message: bytes, give_up_at: float) -> list[Result]:
+    def converse(self, letter: Email, message: bytes, give_up_at: float) -> list[Result]:
         """Run one SMTP transaction. Raises: Dropped and Closing, before anything was sent; ChannelDown."""
         self.open()
         if time.monotonic() > give_up_at:
@@ -197,7 +198,7 @@ class SmtpTransport:
             return found + results(accepted, AttemptOutcome.DEFERRED, LATE)
         return found + self.hand_over(tuple(accepted), data, message)
 
-    def commands(self, letter: Letter, message: bytes) -> list[tuple[str, str]]:
+    def commands(self, letter: Email, message: bytes) -> list[tuple[str, str]]:
         """Return what is said before the body, as stage and command."""
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
@@ -342,13 +343,27 @@ class SmtpTransport:
             connection.close()
 
 
-def sender_refused(letter: Letter, reply: Reply) -> list[Result]:
+def sender_refused(letter: Email, reply: Reply) -> list[Result]:
     """Say what a refusal before any recipient means. Raises: ChannelDown."""
     outcome = verdict(reply)
     if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
         # The sender is the site's: the next mail has the same.
-        raise ChannelDown(f"the sender {letter.sender} was refused: {describe(reply)}")
+        reason = f"the sender {letter.sender} was refused: {describe(reply)}"
+        raise VerdictUnclear(reason, results(letter.recipients, AttemptOutcome.DEFERRED, reply))
     return results(letter.recipients, outcome, reply)
+
+
+def deferred(letter: Email, trouble: Dropped | Closing) -> list[Result]:
+    """Return what trouble that proves to be this mail's means for each recipient."""
+    reply = trouble.reply if isinstance(trouble, Closing) else Reply(text=str(trouble))
+    return results(letter.recipients, AttemptOutcome.DEFERRED, reply)
+
+
+def is_connection_limit(error: Exception) -> bool:
+    """Whether a greeting says that we have too many connections."""
+    if not isinstance(error, smtplib.SMTPConnectError):
+        return False
+    return error.smtp_code == 421 and bool(CONNECTION_LIMIT.search(told(error)))
 
 
 def results(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:

@@ -240,23 +240,36 @@ def without_figures(text: str) -> str:
     return re.sub(r"\d+ ms|\(line \d+\)|DEMO-\d+|held by .*", "…", text)
 
 
+def shown_in(page: str) -> str:
+    """Return the story as a page of the documentation shows it."""
+    return re.findall(r"^```text\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)[-1 if "tutorial" in page else 0]
+
+
 @committing
-def test_the_readme_shows_what_the_story_says():
+def test_the_tutorial_shows_what_the_story_says():
     said: list[str] = []
     play_notify(said.append, using="default")
 
-    shown = re.findall(r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)[0]
-
-    assert without_figures("\n".join(said)) in without_figures(shown)
+    assert without_figures("\n".join(said)) in without_figures(shown_in("docs/tutorial.md"))
 
 
 @committing
-def test_the_readme_shows_the_commands_of_the_receipts():
+def test_the_tutorial_shows_the_commands_of_the_receipts():
     said: list[str] = []
     play_receipts(said.append, using="default")
 
-    shown = (ROOT / "README.md").read_text().splitlines()
-
     commands = [line for line in said if line.startswith("$ ")]
     assert len(commands) == 6
-    assert [line for line in shown if line.startswith("$ manage.py ")] == commands
+    assert [line for line in shown_in("docs/tutorial.md").splitlines() if line.startswith("$ manage.py ")] == commands
+
+
+def test_the_readme_shows_lines_of_the_story_in_their_order():
+    lines = shown_in("README.md").splitlines()
+    story = iter(shown_in("docs/tutorial.md").splitlines())
+
+    assert len(lines) == 10
+    assert [line for line in lines if line not in story] == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 700

@@ -110,8 +110,8 @@ def independent(data: bytes, suffix: str) -> list[tuple[Any, ...]]:
     if suffix == ".csv":
         text = decoded(data)
         separator = max(SEPARATORS, key=text.split("\n", 1)[0].count)
-        rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-        return [tuple(number(row[name]) for name in NAMES) for row in rows if any(row.values())]
+        lines = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if any(row)]
+        return [tuple(number(row[lines[0].index(name)]) for name in NAMES) for row in lines[1:]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sheets = openpyxl.load_workbook(io.BytesIO(data)).worksheets

@@ -29,4 +29,4 @@ class Command(ReceiptsCommand):
         ]
         head = f"{receipt.change_id}: {receipt.kind}, tenant {receipt.tenant}, committed {receipt.created_at}"
         origin = f"  by {receipt.actor or '-'}, reason: {receipt.reason or '-'}, digest {receipt.digest}"
-        self.answer(options, receipt.as_json(), "\n".join([head, origin, *rows]))
+        self.print_result(receipt.as_json(), head, origin, *rows)
