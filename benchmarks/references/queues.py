@@ -2,7 +2,7 @@
 How long other queues take for the same mails. Runs in an environment of its own (requirements/bench.txt).
 
 ``python -m benchmarks.references.queues post_office|post_office_ready|mailer MAILS PORT THREADS`` with DATABASE_URL;
-prints the seconds; only django-post_office has threads. Reads a `Given` from stdin as JSON: the same message for every mail.
+prints the seconds; only django-post_office has threads. Reads a `Given` from stdin as JSON: the same message for all.
 """
 
 import json
