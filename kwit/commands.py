@@ -89,7 +89,7 @@ class KwitCommand(BaseCommand):
     content_setting = ""
 
     # A command is started each minute: other apps' checks, and the URL configuration that they load, are for ``check``.
-    requires_system_checks = ("kwit", "notify")
+    requires_system_checks: tuple[str, ...] = ("kwit", "notify")
 
     is_json = False
     #: Whether the one JSON object has been written, or begun.

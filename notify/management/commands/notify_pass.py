@@ -25,8 +25,6 @@ class Command(NotifyCommand):
     requires_system_checks = ()
 
     help = "Look for events once and queue exactly one message for each."
-    # A step that is faulty fails alone; checking all of them at each start would only take time.
-    requires_system_checks = ()
     database_help = "the database to run on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
