@@ -15,7 +15,7 @@ from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..models import Control, MailQueue
 from ..text import one_line
-from ..transports.base import Letter
+from ..transports.base import Email
 from ..transports.mime import envelope_address
 
 #: What a Message-ID's left side may hold besides the dots between its pieces (RFC 5322, dot-atom-text).
@@ -88,7 +88,7 @@ def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") 
     return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{envelope_address('x@' + domain)[2:]}>"
 
 
-def make_letter(
+def make_email(
     mail: MailQueue,
     *,
     body: Body,
@@ -98,9 +98,9 @@ def make_letter(
     at: datetime,
     conf: Conf,
     digest_subject: str = "",
-) -> Letter:
+) -> Email:
     """Return the letter of one part of a mail, addressed to those of the part who still have to get it."""
-    return Letter(
+    return Email(
         sender=sender_of(conf),
         recipients=recipients,
         to=to,

@@ -21,9 +21,10 @@ from django.db.models import QuerySet
 from kwit.db.dialect import SqliteDialect
 
 from ..errors import LockUnusable
+from ..notes import Note, note
 from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, NotifyDialect, TaskRow, gathered, in_slices
 
-#: Bytes of the lock file that are shown: a process id and a host name of at most 255.
+#: Bytes of the lock file that are read: a process id and a host name of at most 255.
 HOLDER_BYTES_MAX = 300
 
 #: Databases in memory have no file to put a lock beside; they belong to one process, which can remember the token of
@@ -39,19 +40,20 @@ def memory_name(connection: BaseDatabaseWrapper) -> str:
 
 
 def write_holder(handle: IO[bytes]) -> None:
-    """Say in the lock file who holds the lock, for whoever finds it busy."""
+    """Write into the lock file who holds the lock, for whoever finds it busy."""
     # It only informs: a full disk must not keep the pass from trying.
     with contextlib.suppress(OSError):
         handle.truncate(0)
-        handle.write(f"process {os.getpid()} on host {socket.gethostname()}".encode())
+        handle.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
 
 
-def read_holder(handle: IO[bytes]) -> str:
-    """Return what the holder has written; empty when it cannot be read (Windows locks the bytes as well)."""
-    with contextlib.suppress(OSError):
+def read_holder(handle: IO[bytes]) -> Note | None:
+    """Return what the holder has written; None when it cannot be read (Windows locks the bytes as well)."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         handle.seek(0)
-        return handle.read(HOLDER_BYTES_MAX).decode(errors="replace")
-    return ""
+        found = json.loads(handle.read(HOLDER_BYTES_MAX))
+        return note("holder_process", pid=found["pid"], host=found["host"])
+    return None
 
 
 def is_same_file(handle: IO[bytes], path: Path) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db import connections, router
 
 from ..conf import conf
-from ..delivery.email import make_letter, recipients_of, render_alone, render_mail, render_together
+from ..delivery.email import make_email, recipients_of, render_alone, render_mail, render_together
 from ..dialects import dialect_of
 from ..errors import UnknownMail
 from ..explain.event import Inquiry, events_of
@@ -47,7 +47,7 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
         bodies = [(other, Body("", "") if mail.message_text else render_alone(other)) for other in others]
         subject, body = render_together(mail, [(mail, body), *bodies])
     to = recipients_of(mail, settings).good
-    letter = make_letter(
+    letter = make_email(
         mail,
         body=body,
         part=0,

@@ -24,12 +24,13 @@ class Command(NotifyCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
         parser.add_argument("--limit", type=number_from(1), metavar="N", help="send at most N mails")
+        parser.add_argument("--lanes", type=number_from(1), metavar="N", help="connections at once (NOTIFY_LANES)")
 
-    def handle(self, *, database: str | None, limit: int | None, **options: Any) -> None:
-        """Deliver; SIGTERM lets it finish the mail in hand."""
+    def handle(self, *, database: str | None, limit: int | None, lanes: int | None, **options: Any) -> None:
+        """Deliver; SIGTERM lets each lane finish its mail."""
         try:
             with self.own_stdout(), stopping_on_sigterm() as is_stopping:
-                report = send_due(using=database, limit=limit, is_stopping=is_stopping)
+                report = send_due(using=database, limit=limit, lanes=lanes, is_stopping=is_stopping)
         except NotifyError as error:
             raise CommandError(str(error)) from error
         self.print_result(delivery_json(report), *delivery_lines(report))

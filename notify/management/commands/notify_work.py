@@ -23,9 +23,12 @@ class Command(NotifyCommand):
         """Declare the options of the contract."""
         parser.add_argument("--every", type=seconds, default=60, metavar="SECONDS", help="the most between two rounds")
         parser.add_argument("--rounds", type=number_from(1), metavar="N", help="stop after N rounds")
+        parser.add_argument("--lanes", type=number_from(1), metavar="N", help="connections at once (NOTIFY_LANES)")
 
-    def handle(self, *, every: float, rounds: int | None, database: str | None, **options: Any) -> None:
-        """Work until told to stop; SIGTERM lets it finish the mail or the chunk in hand."""
+    def handle(
+        self, *, every: float, rounds: int | None, lanes: int | None, database: str | None, **options: Any
+    ) -> None:
+        """Work until told to stop; SIGTERM lets it finish the chunk in hand, or each lane its mail."""
 
         failed = False
 
@@ -35,7 +38,7 @@ class Command(NotifyCommand):
             self.print_result(round_json(report), round_text(report))
 
         with self.own_stdout(), stopping_on_sigterm() as is_stopping:
-            work(every_s=every, using=database, rounds_max=rounds, is_stopping=is_stopping, tell=tell)
+            work(every_s=every, using=database, rounds_max=rounds, lanes=lanes, is_stopping=is_stopping, tell=tell)
         # Who runs it for good has its errors in the log, and stops it when all is well, too.
         if rounds is not None and failed:
             sys.exit(1)
