@@ -36,6 +36,8 @@ from django.db.models import (
     UUIDField,
 )
 
+from kwit.db.dialect import Database, database_of
+
 from .errors import WrongKey
 
 #: UTF-16 code units of an original key that the control table keeps; a longer one is cut, for it only informs.
@@ -102,13 +104,13 @@ class EventKey(Func):
             raise WrongKey(f"{original!r} has {len(texts)} parts; this key has {len(kinds)}, separated by {SEPARATOR}")
         return [canonical(text, kind) for text, kind in zip(texts, kinds, strict=True)]
 
-    def numbers_of(self, texts: Sequence[str], vendor: str) -> tuple[int, int]:
+    def numbers_of(self, texts: Sequence[str], database: Database) -> tuple[int, int]:
         """Return the two integers of canonical texts."""
         raise NotImplementedError
 
     def numbers(self, original: str, *, using: str) -> tuple[int, int]:
         """Return the two integers of an original key. Raises: WrongKey."""
-        return self.numbers_of(self.read(original), connections[using].vendor)
+        return self.numbers_of(self.read(original), database_of(connections[using]))
 
     def matching(self, originals: Iterable[str]) -> Q | None:
         """
@@ -135,8 +137,8 @@ class EventKey(Func):
         return [(sql, list(params)) for sql, params in map(compiler.compile, self.get_source_expressions())]
 
     def as_sql(self, compiler: Any, connection: BaseDatabaseWrapper, *args: Any, **extra: Any) -> Any:
-        """Refuse a database that has no SQL of this. Raises: NotSupportedError."""
-        raise NotSupportedError(f"{type(self).__name__} knows no SQL of {connection.vendor}")
+        """Refuse a database that has no SQL of this. Raises: UnknownDatabase, NotSupportedError."""
+        raise NotSupportedError(f"{type(self).__name__} knows no SQL of {database_of(connection)}")
 
 
 class UuidKey(EventKey):
@@ -148,7 +150,7 @@ class UuidKey(EventKey):
         Invoice.objects.values(key=UuidKey("pk"), event_at=F("issued_at"))
     """
 
-    def numbers_of(self, texts: Sequence[str], vendor: str) -> tuple[int, int]:
+    def numbers_of(self, texts: Sequence[str], database: Database) -> tuple[int, int]:
         """Return the two halves of a UUID."""
         return halves(UUID(texts[0]).bytes)
 
@@ -183,9 +185,9 @@ class DigestKey(EventKey):
         Invoice.objects.values(key=DigestKey("pk", "reminder_no"), event_at=F("reminder_at"))
     """
 
-    def numbers_of(self, texts: Sequence[str], vendor: str) -> tuple[int, int]:
+    def numbers_of(self, texts: Sequence[str], database: Database) -> tuple[int, int]:
         """Return the two halves of the digest."""
-        return digest(texts, is_utf16=vendor == "microsoft")
+        return digest(texts, is_utf16=database == "sqlserver")
 
     def as_sqlite(self, compiler: Any, connection: BaseDatabaseWrapper, **extra: Any) -> Any:
         register_functions(connection)

@@ -19,6 +19,7 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwit.db.dialect import database_of
 from notify.checks import check_step
 from notify.delivery.runner import deliver_due
 from notify.errors import WrongKey
@@ -101,7 +102,7 @@ def test_a_uuid_is_exactly_the_two_keys(pk):
 
     assert UuidKey.from_numbers(row["key"], row["key2"]) == pk
     assert row["original_key"] == str(pk)
-    assert (row["key"], row["key2"]) == UuidKey("pk").numbers_of([str(pk)], connection.vendor)
+    assert (row["key"], row["key2"]) == UuidKey("pk").numbers_of([str(pk)], database_of(connection))
 
 
 TEXTS = ["FV/1", "", " ", "a,b", "ź" * 20, "日本🧾", "back\\slash/", "1:a", "x" * 20]
@@ -430,7 +431,7 @@ def test_another_query_may_ask_the_control_table_by_such_a_key():
     known = Control.objects.filter(kind="ticket", key=UuidKey(OuterRef("pk")), key2=UuidKey(OuterRef("pk"), half=1))
     rows = Ticket.objects.filter(Exists(known))
     assert not rows.exists()
-    key, key2 = UuidKey("pk").numbers_of([str(ticket.pk)], connection.vendor)
+    key, key2 = UuidKey("pk").numbers_of([str(ticket.pk)], database_of(connection))
 
     Control.objects.create(kind="ticket", key=key, key2=key2)
 
