@@ -23,7 +23,7 @@ from ..admin.filters import INTEGER_TEXT
 from ..api.authentication import SILENT, reading
 from ..api.encoding import encoded
 from ..api.problems import bad_request
-from ..db.dialect import impatient
+from ..db.dialect import copy_with_timeout
 
 #: The longest that a probe waits for all databases together; orchestrators give a probe a second or a few.
 READY_S = 3.0
@@ -146,8 +146,8 @@ def start(probe: Probe, key: tuple[str, str, int], ask: Ask) -> "Future[str]":
     def work() -> None:
         text = "does not answer"
         try:
-            # In this thread the alias leads to the impatient connection.
-            connections[alias] = impatient(connections[alias], CONNECT_S)
+            # In this thread the alias leads to the connection with a time limit.
+            connections[alias] = copy_with_timeout(connections[alias], timeout_s=CONNECT_S)
             text = ask(alias, key[2])
         except SILENT:
             pass  # the words of a driver name hosts and users, and anybody reads this

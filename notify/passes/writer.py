@@ -20,7 +20,7 @@ from django.db.models import Count, Min, QuerySet
 
 from ..conf import Conf, as_moment
 from ..dialects import dialect_of
-from ..dialects.base import Room
+from ..dialects.base import NotifyDialect
 from ..messages.builder import Message, blocked, make_messages, silent
 from ..models import MailState
 from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
@@ -63,8 +63,8 @@ class Job:
     random: Random = field(default_factory=Random)
 
     @property
-    def room(self) -> Room:
-        """The room of the pass's database."""
+    def dialect(self) -> NotifyDialect:
+        """The dialect of the pass's database."""
         return dialect_of(connections[self.using])
 
 
@@ -140,7 +140,7 @@ def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -
     # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
     names = reading_order(name for name in columns_of(found) if name != "event_at")
     as_event = event_reader(step.kind, names)
-    parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, room=job.room)
+    parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, dialect=job.dialect)
     with closing(cast(Generator[Part], parts)) as read_parts:
         for rows, unreadable in read_parts:
             if job.is_stopping():
@@ -242,7 +242,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
     try:
         yield messages, repeating(lambda: write(messages, step, job), job)
     except DatabaseError as error:
-        if not job.room.is_refusal(error):
+        if not job.dialect.is_refusal(error):
             raise
         if len(messages) > 1:
             middle = len(messages) // 2
@@ -253,7 +253,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
         try:
             yield stand_in, repeating(lambda: write(stand_in, step, job), job)
         except DatabaseError as again:
-            if not job.room.is_refusal(again):
+            if not job.dialect.is_refusal(again):
                 raise
             # Not even its control row is accepted, so it stays a candidate; the pass says so and goes on.
             tally.failed += 1
@@ -266,7 +266,7 @@ def repeating(work: Callable[[], Result], job: Job) -> Result:
         try:
             return work()
         except DatabaseError as error:
-            if tried == CHUNK_TRIES_MAX or not job.room.is_transient(error):
+            if tried == CHUNK_TRIES_MAX or not job.dialect.is_transient(error):
                 raise
             pause = PAUSE_S * 2 ** (tried - 1)
             time.sleep(pause + job.random.uniform(0, pause))
@@ -279,21 +279,21 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
 
     Transaction: its own, durable; rolled back at its end in a dry run.
     """
-    connection, room = connections[job.using], job.room
+    connection, dialect = connections[job.using], job.dialect
     with transaction.atomic(using=job.using, durable=True):
-        room.yield_to_others(connection)
+        dialect.yield_to_others(connection)
         job.guard()
-        new = room.insert_controls(connection, step.kind, [control_row(message) for message in messages])
+        new = dialect.insert_controls(connection, step.kind, [control_row(message) for message in messages])
         fresh = [message for message in messages if (message.event.key, message.event.key2) in new]
         if not job.is_baseline:
             ids = [new[message.event.key, message.event.key2] for message in fresh]
             mails = mail_rows(fresh, step, ids)
             tasks = task_rows(fresh, step, ids)
             if mails:
-                room.insert_mails(connection, job.pass_id, mails)
-                room.announce(connection)
+                dialect.insert_mails(connection, job.pass_id, mails)
+                dialect.announce(connection)
             if tasks:
-                room.insert_tasks(connection, job.pass_id, tasks)
+                dialect.insert_tasks(connection, job.pass_id, tasks)
         if job.is_dry_run:
             transaction.set_rollback(True, using=job.using)
     return set(new)
@@ -325,7 +325,7 @@ def repair(step: FlaggedStep, job: Job, tally: Tally) -> None:
     try:
         tally.repaired = mark(step, job)
     except DatabaseError as error:
-        if not job.room.is_transient(error):
+        if not job.dialect.is_transient(error):
             raise
         tally.warnings.append(f"rows that an earlier pass left could not be marked yet: {error}")
 
@@ -356,7 +356,7 @@ def mark_batch(step: FlaggedStep, job: Job) -> int:
     # order of its plan.
     rows = step.left_behind(using=job.using).select_for_update().values("pk")
     with transaction.atomic(using=job.using, durable=True):
-        job.room.yield_to_others(connections[job.using])
+        job.dialect.yield_to_others(connections[job.using])
         job.guard()
         batch = step.flagged().using(job.using).filter(pk__in=rows[: job.conf.MARK_BATCH])
         return batch.update(**{step.flag: True})

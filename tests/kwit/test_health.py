@@ -141,14 +141,14 @@ def test_many_different_questions_keep_a_bounded_number_of_answers(monkeypatch):
     assert len(health._probes) <= 3
 
 
-def test_a_probe_is_impatient_with_a_server_that_takes_the_connection_and_says_nothing(settings):
+def test_a_probe_gives_up_on_a_server_that_takes_the_connection_and_says_nothing(settings):
     """The driver's own limit ends the thread; no web worker and no thread is lost for long."""
     if connections["default"].vendor == "sqlite":
         pytest.skip("a server is needed")
-    from kwit.db.dialect import impatient
+    from kwit.db.dialect import copy_with_timeout
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        connection = impatient(connections["default"], 2)
+        connection = copy_with_timeout(connections["default"], timeout_s=2)
         connection.settings_dict |= {"HOST": "127.0.0.1", "PORT": str(server.getsockname()[1])}
         begun = time.monotonic()
         with pytest.raises(OperationalError):

@@ -59,12 +59,12 @@ def other_session_holds_the_lock(transactional_db: None) -> Iterator[threading.E
     held, release = threading.Event(), threading.Event()
 
     def hold(_: int) -> None:
-        room = dialect_of(connection)
-        answer = room.try_lock(connection)
+        dialect = dialect_of(connection)
+        answer = dialect.try_lock(connection)
         assert answer.is_granted
         held.set()
         release.wait(30)
-        room.unlock(connection, answer.token)
+        dialect.unlock(connection, answer.token)
 
     thread = threading.Thread(target=race, args=(1, hold))
     thread.start()

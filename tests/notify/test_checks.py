@@ -227,8 +227,8 @@ def test_the_doctor_finds_nothing_on_a_sound_database() -> None:
 
 
 @pytest.mark.django_db
-def test_each_weakness_that_the_room_finds_is_a_finding_as_grave_as_its_id_says(monkeypatch: Any) -> None:
-    """The rooms' own are tested with their texts; here it is whether they arrive."""
+def test_each_weakness_that_the_dialect_finds_is_a_finding_as_grave_as_its_id_says(monkeypatch: Any) -> None:
+    """The dialects' own are tested with their texts; here it is whether they arrive."""
     weak = [Weakness(id, "about", "to do") for id in ("notify.E023", "notify.W007", "notify.I001")]
     monkeypatch.setattr(dialect_of(connection), "weaknesses", lambda connection: weak)
 
