@@ -38,7 +38,8 @@ def load_settings() -> ReceiptsSettings:
         raise ImproperlyConfigured(f"RECEIPTS has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
     for name, value in given.items():
         wanted = type(known[name].default)
-        if type(value) is not wanted or (wanted is int and value < 1):
-            shown = "another" if not known[name].repr else repr(value)
+        if type(value) is not wanted or (type(value) is int and value < 1):
+            # A secret is not shown.
+            shown = repr(value) if known[name].repr else type(value).__name__
             raise ImproperlyConfigured(f"RECEIPTS[{name!r}] must be {TAKES[wanted]}, not {shown}")
     return ReceiptsSettings(**{known[name].name: value for name, value in given.items()})

@@ -70,6 +70,8 @@ class Audit(models.Model):
                 condition=Q(revision_after__gt=F("revision_before")), name="ck_receipts_audit_revision"
             ),
         ]
+        # Whether another receipt has left a row with the same revision.
+        indexes = [models.Index(fields=["target_id", "revision_after"], name="ix_receipts_audit_revision")]
 
     def __str__(self) -> str:
         return f"{self.change_id}/{self.target_id}"
@@ -148,6 +150,8 @@ class Reconciliation(models.Model):
     match = models.IntegerField()
     changed = models.IntegerField()
     missing = models.IntegerField()
+    # Targets of which receipt and audit disagree.
+    broken = models.IntegerField(db_default=0)
     # Only the items that differ: a match says nothing that the receipt does not say.
     items = models.JSONField()
 
@@ -159,7 +163,8 @@ class Reconciliation(models.Model):
         verbose_name_plural = _("reconciliations")
         constraints = [
             models.CheckConstraint(
-                condition=Q(match__gte=0, changed__gte=0, missing__gte=0), name="ck_receipts_reconciliation_counts"
+                condition=Q(match__gte=0, changed__gte=0, missing__gte=0, broken__gte=0),
+                name="ck_receipts_reconciliation_counts",
             ),
         ]
         indexes = [

@@ -1,8 +1,8 @@
 """
 The Merkle tree of RFC 6962, section 2.1 (the same hashing as RFC 9162): leaves, roots, and both proofs. Pure.
 
-A node is the root of a complete subtree: ``(level, index)`` covers the leaves ``index * 2**level`` up to, not
-including, ``(index + 1) * 2**level``. Everything here is computed from the hashes of such nodes, so that a proof reads
+A node is the root of a complete subtree: ``(level, place)`` covers the leaves ``place * 2**level`` up to, not
+including, ``(place + 1) * 2**level``. Everything here is computed from the hashes of such nodes, so that a proof reads
 O(log n) of them, whatever the size of the tree.
 """
 
@@ -15,12 +15,12 @@ class Node(NamedTuple):
     """The root of one complete subtree."""
 
     level: int
-    index: int
+    place: int
 
     @property
     def last_leaf(self) -> int:
         """The leaf that completes the subtree."""
-        return ((self.index + 1) << self.level) - 1
+        return ((self.place + 1) << self.level) - 1
 
 
 ReadNodes = Callable[[list[Node]], dict[Node, bytes]]
@@ -87,7 +87,7 @@ def fold(peaks: list[bytes]) -> bytes:
 
 def range_nodes(start: int, end: int) -> list[Node]:
     """Return the complete subtrees that make the leaves from ``start`` up to ``end``, the largest first."""
-    return [Node(level, (start >> level) + index) for level, index in peaks_of(end - start)]
+    return [Node(level, (start >> level) + place) for level, place in peaks_of(end - start)]
 
 
 def split(size: int) -> int:

@@ -236,7 +236,7 @@ class Head(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "Head":
         """Read a note's text as a checkpoint. Raises: InvalidNote."""
-        origin, size, root, *more = [*text.split("\n"), "", ""][:4]
+        origin, size, root = [*text.split("\n"), "", ""][:3]
         if not origin or not size.isascii() or not size.isdigit() or str(int(size)) != size:
             raise InvalidNote("a checkpoint has an origin, a size and a root")
         return cls(origin, int(size), decode(root, size=hashlib.sha256().digest_size))
