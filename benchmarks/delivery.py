@@ -85,13 +85,13 @@ def bare(mails: list, port: int) -> None:
     from email.policy import SMTP
 
     from notify.conf import Conf
-    from notify.delivery.email import make_letter, render_mail
+    from notify.delivery.email import make_email, render_mail
 
     conf = Conf()
     with smtplib.SMTP("127.0.0.1", port) as connection:
         for mail in mails:
             to = tuple(mail.recipients)
-            letter = make_letter(
+            letter = make_email(
                 mail, body=render_mail(mail), part=0, to=to, recipients=to, at=datetime.now(UTC), conf=conf
             )
             message = EmailMessage(policy=SMTP)

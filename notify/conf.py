@@ -74,6 +74,10 @@ class Conf:
     LEASE: timedelta = timedelta(minutes=5)
     #: Mails per claim. Some for a connection to be worth while, few for the others to find some.
     CLAIM_BATCH: int = 50
+    #: Connections that one worker keeps busy at once.
+    LANES: int = 8
+    #: Mails over one connection, then it is closed; many servers end a conversation after about as many.
+    CONNECTION_MAILS: int = 100
     #: What becomes of a mail whose answer never came: ``hold`` it for a person, or ``resend`` it.
     ON_UNCERTAIN: str = "hold"
     #: How long a channel rests after a connection, authentication or quota error; doubled each time up to the most.

@@ -45,6 +45,8 @@ PROBLEM_TEXTS = {
     "digest_differs": "the digest is not that of the content",
     "targets_unreadable": "the targets are not what Kwit writes",
 }
+#: Those that are about the receipt as a whole.
+WHOLE_PROBLEMS = ("targets_unreadable", "digest_differs")
 
 
 def readable_targets(stored: Any) -> tuple[Target, ...] | None:

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from django.db import IntegrityError, connections, router, transaction
-from django.db.models import Exists, OuterRef
 
 from .change_types import each_kind, get_kind
 from .models import Audit, Change, Reconciliation, Verdict
@@ -91,7 +90,7 @@ class Reconciled:
     missing: int
     broken: int
     #: What the join gave: target_id, recorded revision, qty and state, the row's id or None, the same three of today,
-    #: and last the revision before.
+    #: then the revision before, and whether another receipt audits the row with the same revision.
     rows: Sequence[tuple[Any, ...]] = field(repr=False)
     #: How the receipt and its audit rows disagree.
     problems: Sequence[Disagreement] = ()
@@ -134,11 +133,11 @@ class Reconciled:
             "items": [item.as_json() for item in self.items],
         }
 
-    def as_text(self) -> str:
+    def as_lines(self) -> list[str]:
         """Return it for a person: the counts, and what differs."""
         counts = ", ".join(f"{getattr(self, name)} {name}" for name in CATEGORIES if name != "broken" or self.broken)
         whole = [f"  broken: {one}" for one in self.problems if one.id is None]
-        return "\n".join([f"{self.change_id}: {counts}", *whole, *filter(None, (one.as_text() for one in self.items))])
+        return [f"{self.change_id}: {counts}", *whole, *filter(None, (one.as_text() for one in self.items))]
 
 
 def reconcile(*, change_ids: Iterable[str] | None = None, using: str | None = None) -> Iterator[Reconciled]:
@@ -200,7 +199,7 @@ def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
         if digest(change_id=change_id, kind=kind, tenant=tenant, targets=text) != stored_digest:
             problems.append(Disagreement(None, "digest_differs"))
         problems += disagreements(targets, [(row[0], row[8], row[2]) for row in rows])
-    reused = reused_revisions(change_id, kind, alias)
+    reused = {row[0]: others_of(change_id, kind, tenant, row, alias) for row in rows if row[9]}
     return sorted_out(change_id, rows, problems, reused)
 
 
@@ -229,36 +228,39 @@ def sorted_out(
     return Reconciled(change_id, **counts, rows=rows, problems=problems, reused=reused)
 
 
-def reused_revisions(change_id: str, kind: str, alias: str) -> dict[int, tuple[str, ...]]:
-    """
-    Return targets that another receipt audits with the same revision, with the change_ids of those.
-
-    A revision only grows: two receipts that left a row with the same one prove that it was put back in between.
-    """
+def kinds_on(kind: str) -> list[str]:
+    """Return the kinds of change whose rows stand in the same table as those of this kind."""
     table = get_kind(kind).model._meta.db_table
-    kinds = [one.name for one in each_kind() if one.model._meta.db_table == table]
-    audit = Audit.objects.using(alias)
-    others = audit.filter(change__kind__in=kinds).exclude(change_id=change_id)
-    same = others.filter(target_id=OuterRef("target_id"), revision_after=OuterRef("revision_after"))
-    own = dict(audit.filter(Exists(same), change_id=change_id).values_list("target_id", "revision_after"))
-    found: dict[int, tuple[str, ...]] = {}
-    for pk, revision in own.items():
-        named = others.filter(target_id=pk, revision_after=revision).order_by("change_id")
-        found[pk] = tuple(named.values_list("change_id", flat=True)[:REUSED_NAMED])
-    return found
+    return [one.name for one in each_kind() if one.model._meta.db_table == table]
+
+
+def others_of(change_id: str, kind: str, tenant: str, row: tuple[Any, ...], alias: str) -> tuple[str, ...]:
+    """Return the tenant's other receipts that audit a row with the same revision."""
+    others = Audit.objects.using(alias).filter(change__kind__in=kinds_on(kind), change__tenant=tenant)
+    same = others.filter(target_id=row[0], revision_after=row[1]).exclude(change_id=change_id).order_by("change_id")
+    return tuple(same.values_list("change_id", flat=True)[:REUSED_NAMED])
 
 
 def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any, ...]]:
-    """Read audit rows and present rows in one statement, by id and never by count."""
+    """
+    Read audit rows and present rows in one statement, by id and never by count.
+
+    A revision only grows: another receipt that left a row with the same one proves that it was put back in between.
+    """
     connection = connections[alias]
-    shape = get_kind(kind).shape(connection)
+    shape, kinds = get_kind(kind).shape(connection), kinds_on(kind)
     sql = f"""
         SELECT a.target_id, a.revision_after, a.qty, a.state_after, t.{shape.id}, t.{shape.revision}, t.{shape.qty},
-            t.{shape.state}, a.revision_before
+            t.{shape.state}, a.revision_before,
+            CASE WHEN EXISTS (
+                SELECT 1 FROM receipts_audit o JOIN receipts_changes c ON c.change_id = o.change_id
+                WHERE o.target_id = a.target_id AND o.revision_after = a.revision_after
+                    AND o.change_id <> a.change_id AND c.tenant = %s AND c.kind IN ({", ".join(["%s"] * len(kinds))})
+            ) THEN 1 ELSE 0 END
         FROM receipts_audit a LEFT JOIN {shape.source} t ON t.{shape.id} = a.target_id AND t.{shape.tenant} = %s
         WHERE a.change_id = %s ORDER BY a.target_id"""  # noqa: S608 - names come from model fields and are quoted
     with connection.cursor() as cursor:
-        cursor.execute(sql, [tenant, change_id])
+        cursor.execute(sql, [tenant, *kinds, tenant, change_id])
         return cast(list[tuple[Any, ...]], cursor.fetchall())
 
 

@@ -55,6 +55,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     is_for_everybody: ClassVar[bool] = False
     page_rows = 50
     filters: ClassVar[Sequence[Filter]] = ()
+    #: Tells ``StrictPolicyMiddleware`` that it protects these pages.
+    is_kwit_page = True
     list_actions: ClassVar[Sequence[ListAction]] = ()
     head: ClassVar[Sequence[Text]] = ()
     #: Places in ``head`` whose cells are numbers.

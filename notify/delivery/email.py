@@ -12,10 +12,10 @@ from django.conf import settings
 
 from ..addresses import Recipients, identity, parse_recipients
 from ..conf import Conf
-from ..messages.bodies import Body, render_body, render_digest
+from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..models import Control, MailQueue
 from ..text import one_line
-from ..transports.base import Letter
+from ..transports.base import Email
 from ..transports.mime import envelope_address
 
 #: What a Message-ID's left side may hold besides the dots between its pieces (RFC 5322, dot-atom-text).
@@ -57,13 +57,15 @@ def render_together(leader: MailQueue, bodies: Sequence[tuple[MailQueue, Body]])
     Raises: whatever the digest's own templates raise.
     """
     shown = [(mail.subject, body) for mail, body in sorted(bodies, key=lambda pair: pair[0].pk)]
-    subject, body = render_digest(shown, name=leader.template, language=leader.language)
+    subject, body = render_digest(
+        shown, name=leader.template, language=leader.language, values=values_of_digest(leader)
+    )
     return subject, Body(leader.message_text, leader.message_html) if leader.message_text else body
 
 
 def render_alone(mail: MailQueue) -> Body:
     """Return a mail's bodies from its frozen values. Raises: whatever a template or a value raises."""
-    return render_body(mail.template, mail.payload, language=mail.language)
+    return render_body(mail.template, values_of(mail), language=mail.language)
 
 
 def sender_of(conf: Conf) -> str:
@@ -86,7 +88,7 @@ def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") 
     return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{envelope_address('x@' + domain)[2:]}>"
 
 
-def make_letter(
+def make_email(
     mail: MailQueue,
     *,
     body: Body,
@@ -96,9 +98,9 @@ def make_letter(
     at: datetime,
     conf: Conf,
     digest_subject: str = "",
-) -> Letter:
+) -> Email:
     """Return the letter of one part of a mail, addressed to those of the part who still have to get it."""
-    return Letter(
+    return Email(
         sender=sender_of(conf),
         recipients=recipients,
         to=to,

@@ -228,28 +228,31 @@ class NotifyDialect(Dialect):
         """
         return self.execute(connection, *settling(Change(mail_id, values), worker=worker)) == 1
 
-    def try_go_on(
+    def write_progress(
         self,
         connection: BaseDatabaseWrapper,
         *,
         worker: str,
         now: datetime,
-        attempts: Sequence[AttemptRow],
-        settled: Change | None,
-        begun: Change | None,
-    ) -> bool:
+        attempts: Sequence[AttemptRow] = (),
+        settled: Sequence[Change] = (),
+        begun: Sequence[Change] = (),
+    ) -> set[int]:
         """
-        Write what came of one mail and that the next one is on the wire, as the functions above do, both or neither.
+        Write what came of some mails and that others are on the wire, as the functions above do: all or nothing.
 
-        Return False when the next one is not ours any more; what came of the last one is written all the same. The two
-        are different mails. Transaction: its own, durable.
+        Return the ids of those that are on the wire now; one that is not ours any more is none of them, and the rest is
+        written all the same. No mail is both settled and begun. Transaction: its own, durable.
         """
         with transaction.atomic(using=connection.alias, durable=True):
-            if attempts:
-                self.insert_attempts(connection, attempts)
-            if settled is not None:
-                self.execute(connection, *settling(settled, worker=worker))
-            return begun is None or self.execute(connection, *beginning(begun, worker=worker, now=now)) == 1
+            self.insert_attempts(connection, attempts)
+            for change in settled:
+                self.try_settle_mail(connection, change.mail_id, worker=worker, values=change.values)
+            return {
+                change.mail_id
+                for change in begun
+                if self.try_begin_mail(connection, change.mail_id, worker=worker, now=now, values=change.values)
+            }
 
     def announce(self, connection: BaseDatabaseWrapper) -> None:
         """Wake whoever is in ``wait``, when the open transaction commits; nothing where a database cannot."""

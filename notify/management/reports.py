@@ -39,11 +39,12 @@ def as_queued(message: Message) -> dict[str, Any]:
     }
 
 
-def as_table(report: PassReport) -> str:
+def as_lines(report: PassReport) -> list[str]:
     """Return the report for a terminal."""
     lines = [f"Pass {report.pass_id}: {report.outcome.value} in {report.ms} ms"]
     if report.error:
-        lines.append(report.error)
+        first, *rest = report.error.split("\n")
+        lines += [first, *(f"    {line}" for line in rest)]
     if report.steps:
         rows = [
             [str(getattr(step, name) if name != "error" else first_line(step.error)) for name in HEADINGS]
@@ -62,7 +63,7 @@ def as_table(report: PassReport) -> str:
             for m in listed
         ]
         lines += ["", "Would queue:", *aligned(rows)]
-    return "\n".join(lines)
+    return lines
 
 
 def first_line(text: str | None) -> str:
@@ -93,7 +94,7 @@ def delivery_json(report: DeliveryReport) -> dict[str, Any]:
     }
 
 
-def delivery_text(report: DeliveryReport) -> str:
+def delivery_lines(report: DeliveryReport) -> list[str]:
     """Return the report for a terminal."""
     counts = {name: value for name, value in delivery_json(report).items() if isinstance(value, int) and value}
     lines = [", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()) or "Nothing was due."]
@@ -101,4 +102,4 @@ def delivery_text(report: DeliveryReport) -> str:
         lines.append(f"Error: {report.error}")
     if report.paused_until:
         lines.append(f"The channel pauses until {report.paused_until:%Y-%m-%dT%H:%M:%S%z}: {report.pause_reason}")
-    return "\n".join(lines)
+    return lines

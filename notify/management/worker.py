@@ -37,6 +37,7 @@ def work(
     every_s: float,
     using: str | None = None,
     rounds_max: int | None = None,
+    lanes: int | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
     tell: Callable[[RoundReport], None] = lambda report: None,
 ) -> int:
@@ -47,7 +48,7 @@ def work(
     """
     using, rounds = using or router.db_for_write(MailQueue), 0
     while not is_stopping() and (rounds_max is None or rounds < rounds_max):
-        report = run_round(using, is_stopping)
+        report = run_round(using, lanes, is_stopping)
         report = with_job_errors(report, is_stopping)
         rounds += 1
         tell(report)
@@ -56,12 +57,12 @@ def work(
     return rounds
 
 
-def run_round(using: str, is_stopping: Callable[[], bool]) -> RoundReport:
+def run_round(using: str, lanes: int | None, is_stopping: Callable[[], bool]) -> RoundReport:
     """Run one pass and one delivery."""
     passed = None
     try:
         passed = run_pass(using=using, is_stopping=is_stopping)
-        delivered = None if is_stopping() else send_due(using=using, is_stopping=is_stopping)
+        delivered = None if is_stopping() else send_due(using=using, lanes=lanes, is_stopping=is_stopping)
         return RoundReport(passed, delivered, delivered.error if delivered else "")
     except DatabaseError as error:
         logger.error("the round was cut short: %s", error)

@@ -22,6 +22,7 @@ from kwit.middleware import sandboxed
 from kwit.people.tenants import tenants_of
 
 from ..explain.messages import problem_of
+from ..messages.values import LANGUAGE, readable
 from ..models import Control, MailQueue, MailState, RunLog
 from ..operations.preview import Preview, preview_mail
 from .actions import MAIL_ACTIONS
@@ -106,7 +107,7 @@ class MailQueueAdmin(ReadOnlyAdmin):
             sections.insert(0, Section(title=_("What is wrong"), text=problem_of(row.problem)))
         around = look_around(row, now=now, is_whole=tenants_of(request.user) is None)
         sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
-        values = json.dumps(row.payload, ensure_ascii=False, indent=2)
+        values = json.dumps(readable(row.payload), ensure_ascii=False, indent=2)
         sections.append(Section(title=_("Values for its body"), text=values))
         links = [Link(_("Preview"), self.url("preview", row.pk))]
         if url := way(Control, "explain", kind=row.control.kind, key=row.control.key, key2=row.control.key2):
@@ -122,7 +123,7 @@ class MailQueueAdmin(ReadOnlyAdmin):
             ),
             Fact(name=_("subject"), cell=Cell(text=mail.subject)),
             Fact(name=_("recipients"), cell=Cell(text=addressees(mail.recipients) or NONE)),
-            Fact(name=_("language"), cell=Cell(text=mail.language)),
+            Fact(name=_("language"), cell=Cell(text=language_shown(mail))),
             Fact(name=_("prepared"), cell=Cell(at=mail.created_at)),
             Fact(name=_("due"), cell=Cell(at=mail.due_at)),
             Fact(name=_("attempts"), cell=Cell(text=mail.attempts)),
@@ -171,3 +172,11 @@ def html_of(mail: MailQueue) -> str:
         return preview_mail(mail).html
     except Exception:  # whatever a template or a value raises stands on the page around the frame
         return ""
+
+
+def language_shown(mail: MailQueue) -> str:
+    """Return a mail's language, and the one that was asked for where the site has only its parent, or none."""
+    asked = mail.payload.get(LANGUAGE) if isinstance(mail.payload, dict) else None
+    if not asked:
+        return mail.language
+    return _("%(language)s (asked for: %(asked)s)") % {"language": mail.language, "asked": asked}

@@ -15,6 +15,7 @@ from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Row, Section
 from kwit.admin.filters import Filter, FlagFilter, UuidFilter, equals
 
+from ..messages.values import readable
 from ..models import Control, RunLog, TaskQueue
 from .actions import TASK_ACTIONS
 from .badges import age, line_of
@@ -80,6 +81,6 @@ class TaskQueueAdmin(ReadOnlyAdmin):
         if row.pass_id:
             url = self.url_if_allowed(request, RunLog, "pass", row.pass_id)
             facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=row.pass_id, is_code=True, url=url)))
-        values = json.dumps(row.payload, ensure_ascii=False, indent=2)
+        values = json.dumps(readable(row.payload), ensure_ascii=False, indent=2)
         sections = [Section(facts=facts), Section(title=_("Values"), text=values)]
         return Detail(title=row.title, badge=DONE if row.done_at else OPEN, sections=sections)

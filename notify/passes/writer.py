@@ -21,9 +21,9 @@ from django.db.models import Count, Min, QuerySet
 from ..conf import Conf, as_moment
 from ..dialects import dialect_of
 from ..dialects.base import NotifyDialect
-from ..messages.builder import Message, blocked, make_messages, silent
+from ..messages.builder import Message, blocked, make_messages, reads_event_at, silent
 from ..models import MailState
-from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
+from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, is_parent, reading_order
 from .reader import Part, Unreadable, as_events, read
 from .rows import control_row, has_task, mail_count, mail_rows, task_rows
 
@@ -77,6 +77,8 @@ class Tally:
     tasks: int = 0
     blocked: int = 0
     repeated: int = 0
+    #: Events whose language the site has not, nor its parent.
+    unspoken: int = 0
     repaired: int = 0
     failed: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -137,8 +139,7 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
 
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
-    # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
-    names = reading_order(name for name in columns_of(found) if name != "event_at")
+    names = reading_order(name for name in columns_of(found) if name != "event_at" or reads_event_at(step))
     as_event = event_reader(step.kind, names)
     parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, dialect=job.dialect)
     with closing(cast(Generator[Part], parts)) as read_parts:
@@ -310,6 +311,8 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
             continue
         if job.is_baseline:
             continue
+        if message.event.asked_language:
+            note_language(message.event, tally)
         if message.state == MailState.BLOCKED:
             tally.blocked += 1
             tally.name("blocked", f"{message.event.key} ({message.problem})")
@@ -318,6 +321,14 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
         tally.tasks += has_task(message, step)
         if job.is_dry_run and len(tally.listed) < LISTED_MAX:
             tally.listed.append(message)
+
+
+def note_language(event: Event, tally: Tally) -> None:
+    """Remember a language that the site does not have, once, unless it has its parent."""
+    if not is_parent(event.language, event.asked_language):
+        tally.unspoken += 1
+        if event.asked_language not in tally.named.get("unspoken", []):
+            tally.name("unspoken", event.asked_language)
 
 
 def repair(step: FlaggedStep, job: Job, tally: Tally) -> None:
@@ -382,6 +393,10 @@ def note_oddities(tally: Tally) -> None:
     if tally.repeated:
         tally.warnings.append(
             f"the candidate query gave {tally.repeated} keys more than once: {tally.names('repeated', tally.repeated)}"
+        )
+    if tally.unspoken:
+        tally.warnings.append(
+            f"{tally.unspoken} asked for a language that this site does not have: {', '.join(tally.named['unspoken'])}"
         )
     if tally.blocked:
         tally.warnings.append(f"{tally.blocked} blocked: {tally.names('blocked', tally.blocked)}")

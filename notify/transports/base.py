@@ -9,7 +9,7 @@ from ..models import AttemptOutcome
 
 
 @dataclass(frozen=True)
-class Letter:
+class Email:
     """One mail as it goes out: to these recipients in one transaction."""
 
     sender: str
@@ -78,14 +78,14 @@ class Transport(Protocol):
     def open(self) -> None:
         """Make sure of a connection. Raises: ChannelDown."""
 
-    def pack(self, letter: Letter) -> Any:
+    def pack(self, letter: Email) -> Any:
         """
         Return the letter as ``send`` wants it; nothing goes out yet, and nothing of the connection is touched.
 
         Called in another thread while a letter is sent. Raises: what a hostile value makes it raise.
         """
 
-    def announce(self, letter: Letter, packed: Any) -> None:
+    def announce(self, letter: Email, packed: Any) -> None:
         """
         Say that this letter is the next, without waiting for an answer; what cannot, does nothing.
 
@@ -93,7 +93,7 @@ class Transport(Protocol):
         closed.
         """
 
-    def send(self, letter: Letter, packed: Any, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: Any, *, give_up_at: float) -> Sequence[Result]:
         """
         Send one letter; return what became of each recipient.
 

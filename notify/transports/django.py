@@ -13,7 +13,7 @@ from django.core.mail import EmailMultiAlternatives
 
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
-from .base import Letter, Reply, Result
+from .base import Email, Reply, Result
 from .mime import envelope_address
 from .replies import is_channel_trouble, parse_reply, verdict
 from .smtp import describe, results, told
@@ -44,16 +44,16 @@ class BackendTransport:
             raise ChannelDown(f"cannot open the mail backend: {type(error).__name__}: {told(error)}") from error
         self.connection = connection
 
-    def pack(self, letter: Letter) -> EmailMultiAlternatives:
+    def pack(self, letter: Email) -> EmailMultiAlternatives:
         """Return Django's message, made once to see that it can be. Raises: what Django raises of a hostile value."""
         message = as_django(letter)
         message.message()
         return message
 
-    def announce(self, letter: Letter, packed: EmailMultiAlternatives) -> None:
+    def announce(self, letter: Email, packed: EmailMultiAlternatives) -> None:
         """A backend of Django takes whole mails only."""
 
-    def send(self, letter: Letter, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
         """
         Send one letter; return what the backend lets us know.
 
@@ -81,7 +81,7 @@ class BackendTransport:
             return results(letter.recipients, AttemptOutcome.DEFERRED, said_no)
         return [accepted(address, packed) for address in letter.recipients]
 
-    def answered(self, letter: Letter, error: smtplib.SMTPResponseException) -> list[Result]:
+    def answered(self, letter: Email, error: smtplib.SMTPResponseException) -> list[Result]:
         """Say what one answer for all recipients means. Raises: ChannelDown."""
         reply = parse_reply(error.smtp_code, error.smtp_error)
         if is_channel_trouble(reply) or isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPSenderRefused):
@@ -97,7 +97,7 @@ class BackendTransport:
                 connection.close()
 
 
-def as_django(letter: Letter) -> EmailMultiAlternatives:
+def as_django(letter: Email) -> EmailMultiAlternatives:
     """Return the letter as Django's message."""
     message = EmailMultiAlternatives(
         subject=letter.subject,
@@ -119,7 +119,7 @@ def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
     return Result(address, verdict(reply), reply)
 
 
-def http_answered(letter: Letter, error: Exception) -> list[Result]:
+def http_answered(letter: Email, error: Exception) -> list[Result]:
     """Say what an HTTP answer of a sending service means. Raises: ChannelDown."""
     status: int = error.status_code  # type: ignore[attr-defined]
     reply = Reply(status, "", told(error)[:2000])

@@ -18,7 +18,7 @@ from django.core.mail.utils import DNS_NAME
 
 from ..errors import ChannelDown, TooManyConnections
 from ..models import AttemptOutcome
-from .base import Letter, Reply, Result, VerdictUnclear
+from .base import Email, Reply, Result, VerdictUnclear
 from .mime import compose, envelope_address
 from .replies import CONFUSED_CODES, CONNECTION_LIMIT, SIZE_CODES, is_channel_trouble, parse_reply, verdict
 
@@ -121,13 +121,13 @@ class SmtpTransport:
             context.load_cert_chain(self.options.ssl_certfile, self.options.ssl_keyfile)
         return context
 
-    def pack(self, letter: Letter) -> bytes:
+    def pack(self, letter: Email) -> bytes:
         """Return the message's bytes. Raises: ValueError, for an address that cannot be one."""
         for address in letter.recipients:
             envelope_address(address)
         return compose(letter)
 
-    def announce(self, letter: Letter, packed: bytes) -> None:
+    def announce(self, letter: Email, packed: bytes) -> None:
         """
         Say who the letter is from and for, where the server takes commands without waiting for each answer.
 
@@ -140,7 +140,7 @@ class SmtpTransport:
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 self.say(self.commands(letter, packed))
 
-    def send(self, letter: Letter, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
         """Send one letter, over a new connection if the old one fails; return what became of each recipient."""
         try:
             return self.converse(letter, packed, give_up_at)
@@ -154,7 +154,7 @@ class SmtpTransport:
         except (Dropped, Closing) as second:
             return self.give_in(letter, second)
 
-    def give_in(self, letter: Letter, trouble: Dropped | Closing) -> list[Result]:
+    def give_in(self, letter: Email, trouble: Dropped | Closing) -> list[Result]:
         """Say what trouble on a fresh connection means. Raises: ChannelDown."""
         self.close()
         if isinstance(trouble, Dropped) and trouble.stage != "MAIL":
@@ -162,7 +162,7 @@ class SmtpTransport:
             return results(letter.recipients, AttemptOutcome.DEFERRED, Reply(text=str(trouble)))
         raise VerdictUnclear(str(trouble), deferred(letter, trouble)) from trouble
 
-    def converse(self, letter: Letter, message: bytes, give_up_at: float) -> list[Result]:
+    def converse(self, letter: Email, message: bytes, give_up_at: float) -> list[Result]:
         """Run one SMTP transaction. Raises: Dropped and Closing, before anything was sent; ChannelDown."""
         self.open()
         if time.monotonic() > give_up_at:
@@ -198,7 +198,7 @@ class SmtpTransport:
             return found + results(accepted, AttemptOutcome.DEFERRED, LATE)
         return found + self.hand_over(tuple(accepted), data, message)
 
-    def commands(self, letter: Letter, message: bytes) -> list[tuple[str, str]]:
+    def commands(self, letter: Email, message: bytes) -> list[tuple[str, str]]:
         """Return what is said before the body, as stage and command."""
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
@@ -343,7 +343,7 @@ class SmtpTransport:
             connection.close()
 
 
-def sender_refused(letter: Letter, reply: Reply) -> list[Result]:
+def sender_refused(letter: Email, reply: Reply) -> list[Result]:
     """Say what a refusal before any recipient means. Raises: ChannelDown."""
     outcome = verdict(reply)
     if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
@@ -353,7 +353,7 @@ def sender_refused(letter: Letter, reply: Reply) -> list[Result]:
     return results(letter.recipients, outcome, reply)
 
 
-def deferred(letter: Letter, trouble: Dropped | Closing) -> list[Result]:
+def deferred(letter: Email, trouble: Dropped | Closing) -> list[Result]:
     """Return what trouble that proves to be this mail's means for each recipient."""
     reply = trouble.reply if isinstance(trouble, Closing) else Reply(text=str(trouble))
     return results(letter.recipients, AttemptOutcome.DEFERRED, reply)

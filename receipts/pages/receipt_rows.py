@@ -9,7 +9,7 @@ from kwit.admin.filters import INT64_MAX
 
 from ..models import Audit, Change, Reconciliation
 from ..plans.canonical import Target
-from ..receipt import AuditRow, Receipt, readable_targets
+from ..receipt import WHOLE_PROBLEMS, AuditRow, Disagreement, Receipt, readable_targets
 from ..reconcile import Item, Row
 
 #: Rows of one page.
@@ -123,4 +123,8 @@ def matching(audit: AuditRow) -> Item:
 def as_json(kept: Reconciliation, items: Sequence[Item]) -> dict[str, Any]:
     """Return a stored reconciliation as ``manage.py reconcile --json`` has printed it then."""
     counts = {name: getattr(kept, name) for name in ("change_id", "match", "changed", "missing", "broken")}
-    return {"changes": [counts | {"items": [item.as_json() for item in items]}]}
+    whole = dict.fromkeys(item.problem for item in items if item.problem in WHOLE_PROBLEMS)
+    problems = [Disagreement(None, problem) for problem in whole]
+    problems += [Disagreement(one.id, one.problem) for one in items if one.problem and one.problem not in whole]
+    named = {"problems": [one._asdict() for one in problems], "items": [item.as_json() for item in items]}
+    return {"changes": [counts | named]}

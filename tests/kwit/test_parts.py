@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, InterfaceError, OperationalError
-from django.db.utils import ConnectionHandler
-from django.http import HttpResponse
+from django.db import DatabaseError
 from django.test import Client, RequestFactory
 
 from kwit.admin.charts import Series, lines, nice, stacked
 from kwit.admin.dashboard import Panel, PanelContent, build
 from kwit.admin.filters import ChoiceFilter, DateTimeFilter, FlagFilter, NumberFilter, UuidFilter, equals, parse_filters
 from kwit.admin.time_ranges import RANGES, get_time_range
-from kwit.middleware import STRICT, StrictPolicyMiddleware
 from kwit.models import Action
 
 NOW = datetime(2026, 3, 29, 12, 30, tzinfo=UTC)
@@ -135,21 +132,6 @@ def test_a_database_that_does_not_answer_is_a_finding_and_not_an_empty_dashboard
     assert "connection refused" in str(built.findings[0].text)
 
 
-def test_an_answer_with_a_policy_of_its_own_keeps_it() -> None:
-    own = StrictPolicyMiddleware(lambda request: HttpResponse(headers={"Content-Security-Policy": "sandbox"}))
-    none = StrictPolicyMiddleware(lambda request: HttpResponse())
-
-    assert own(RequestFactory().get("/"))["Content-Security-Policy"] == "sandbox"
-    assert none(RequestFactory().get("/"))["Content-Security-Policy"] == STRICT
-    assert "unsafe" not in STRICT
-
-
-@pytest.mark.parametrize("address", ["/admin/login/", "/admin/", "/nowhere/"])
-@pytest.mark.django_db
-def test_every_page_carries_the_strict_policy(client: Client, address: str) -> None:
-    assert client.get(address)["Content-Security-Policy"] == STRICT
-
-
 @pytest.mark.django_db
 def test_nobody_changes_the_record_of_actions(admin_client: Client) -> None:
     action = Action.objects.create(actor="<b>eve", name="hold", subject="notify.mailqueue", scope="1, 2", asked=2)
@@ -175,22 +157,3 @@ def test_the_record_of_actions_is_for_those_with_its_permission(client: Client) 
 def test_an_action_without_an_actor_is_refused() -> None:
     with pytest.raises(ValidationError):
         Action(actor="", name="x", subject="y").full_clean()
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(("answers", "status"), [(False, 503), (True, None)])
-def test_a_page_whose_database_cannot_be_reached_says_so(
-    rf: RequestFactory, monkeypatch: pytest.MonkeyPatch, answers: bool, status: int | None
-) -> None:
-    if not answers:
-        there = {"ENGINE": "django.db.backends.sqlite3", "NAME": "/no/such/place/kwit.sqlite3"}
-        monkeypatch.setattr("kwit.middleware.connections", ConnectionHandler({"default": there}))
-    middleware = StrictPolicyMiddleware(lambda request: HttpResponse())
-
-    for error in (OperationalError("secret of the server"), InterfaceError("connection is closed")):
-        page = middleware.process_exception(rf.get("/admin/"), error)
-        assert (page and page.status_code) == status
-        if page is not None:
-            assert "A database does not answer" in page.content.decode()
-            assert "secret" not in page.content.decode()
-    assert middleware.process_exception(rf.get("/admin/"), ValueError("ours")) is None

@@ -37,7 +37,8 @@ class Sound(Step):
 
 
 def found() -> list[str]:
-    return [message.id for message in run_checks(tags=["notify"])]
+    # What the templates of these steps use is another file's subject (test_names).
+    return [message.id for message in run_checks(tags=["notify"]) if message.id != "notify.W008"]
 
 
 def test_a_sound_step_has_no_findings() -> None:
@@ -80,9 +81,9 @@ def test_two_steps_of_one_kind_are_an_error_that_names_both() -> None:
     register(Sound)
     register(type("Twin", (Sound,), {}))
 
-    messages = run_checks(tags=["notify"])
+    messages = [message for message in run_checks(tags=["notify"]) if message.id == "notify.E003"]
 
-    assert [message.id for message in messages] == ["notify.E003", "notify.E003"]
+    assert len(messages) == 2
     assert all("Sound" in message.hint and "Twin" in message.hint for message in messages)
 
 

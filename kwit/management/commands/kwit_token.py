@@ -2,6 +2,7 @@
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ...api.encoding import encoded
 from ...commands import KwitCommand
+from ...conf import TOKEN_DAYS_MAX, kwit_settings
 from ...models import TOKEN_NAME_CHARS_MAX, Token
 from ...people.tokens import NameTaken, make_token, revoke_tokens
 
@@ -20,24 +22,25 @@ class Command(KwitCommand):
     """Make, list and revoke the tokens by which programs read the API."""
 
     help = "Make, list and revoke the tokens by which programs read the API."
+    database_help = "the database that has the users"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("verb", choices=["create", "list", "revoke"])
         parser.add_argument("user", nargs="?", metavar="USER", help="whose token it is, by the name used to sign in")
         parser.add_argument("--name", metavar="TEXT", help="which program uses the token")
-        parser.add_argument("--days", type=int, metavar="N", help="create: how long it lives; default: until revoked")
-        self.add_database(parser, "the database that has the users")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
+        days = "create: days until it ends; default and maximum: KWIT_TOKEN_DAYS"
+        parser.add_argument("--days", type=int, metavar="N", help=days)
 
-    def handle(self, *, verb: str, is_json: bool, **options: Any) -> None:
+    def handle(self, *, verb: str, **options: Any) -> None:
         """Do what is asked."""
         if verb != "list" and not (options["user"] and options["name"]):
             raise CommandError(f"{verb} needs USER and --name")
         self.using: str | None = options["database"]
         user = self.user_of(options["user"]) if options["user"] else None
         shown = getattr(self, verb)(user, **{name: options[name] for name in ("name", "days")})
-        self.stdout.write(encoded(shown) if is_json else self.as_text(shown))
+        content = json.loads(encoded(shown))
+        self.print_result(content, *self.as_lines(content))
 
     def user_of(self, name: str) -> Any:
         """Return the user of a name. Raises: CommandError."""
@@ -52,9 +55,10 @@ class Command(KwitCommand):
         """Make a token; the secret is shown here and never again."""
         if not 0 < len(name.strip()) <= TOKEN_NAME_CHARS_MAX:
             raise CommandError(f"a name has 1 to {TOKEN_NAME_CHARS_MAX} characters")
-        if days is not None and not 0 < days <= 36_500:
-            raise CommandError("--days must be from 1 to 36500")
-        ends = timezone.now() + timedelta(days=days) if days else None
+        most = kwit_settings().TOKEN_DAYS or TOKEN_DAYS_MAX
+        if days is not None and not 0 < days <= most:
+            raise CommandError(f"--days must be from 1 to {most}")
+        ends = timezone.now() + timedelta(days=days or most) if days or kwit_settings().TOKEN_DAYS else None
         try:
             token, secret = make_token(user, name=name.strip(), expires_at=ends, using=self.using)
         except NameTaken as error:
@@ -77,9 +81,9 @@ class Command(KwitCommand):
             raise CommandError(f"{user.get_username()} has no live token {name!r}")
         return {"revoked": done}
 
-    def as_text(self, shown: dict[str, Any]) -> str:
+    def as_lines(self, shown: dict[str, Any]) -> Sequence[str]:
         """Return an answer for a person."""
         if "tokens" in shown:
-            rows = json.loads(encoded(shown))["tokens"]
-            return "\n".join("  ".join(f"{n}={v}" for n, v in row.items() if v is not None) for row in rows) or "none"
-        return str(shown["token"]) if "token" in shown else f"{shown['revoked']} revoked"
+            lines = ["  ".join(f"{n}={v}" for n, v in row.items() if v is not None) for row in shown["tokens"]]
+            return lines or ["none"]
+        return [str(shown["token"]) if "token" in shown else f"{shown['revoked']} revoked"]

@@ -1,6 +1,5 @@
 """Show an event's mail as its recipients get it."""
 
-import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +16,7 @@ class Command(NotifyCommand):
     """Show an event's mail: the queued one, what a pass would queue now, or the kind's example."""
 
     help = "Show an event's mail as its recipients get it; without KEY the kind's example."
+    database_help = "the database to look at"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
@@ -25,10 +25,8 @@ class Command(NotifyCommand):
         parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
         parser.add_argument("--language", default="", metavar="CODE", help="as if the recipient spoke this language")
         parser.add_argument("--html", action="store_true", dest="is_html", help="print the HTML body only")
-        self.add_database(parser, "the database to look at")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
-    def handle(self, *, kind: str, key: int | None, is_html: bool, is_json: bool, **options: Any) -> None:
+    def handle(self, *, kind: str, key: int | None, is_html: bool, **options: Any) -> None:
         """Preview."""
         language, using = options["language"], options["database"]
         try:
@@ -43,10 +41,8 @@ class Command(NotifyCommand):
         except Exception as error:
             # A template raises whatever it likes, and of a kind without a body nothing can be shown.
             raise CommandError(f"the mail cannot be made: {type(error).__name__}: {error}") from error
-        if is_json:
-            self.stdout.write(json.dumps({"mails": [asdict(each) for each in found]}, ensure_ascii=False))
-        else:
-            self.stdout.write("\n".join(each.html if is_html else as_text(each) for each in found))
+        shown = [(each.html if is_html else as_text(each)).split("\n") for each in found]
+        self.print_result({"mails": [asdict(each) for each in found]}, *(line for lines in shown for line in lines))
 
 
 def as_text(preview: Preview) -> str:

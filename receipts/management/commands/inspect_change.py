@@ -32,14 +32,13 @@ class Command(ReceiptsCommand):
         receipt = inspect_change(change_id=change_id, using=self.alias(options))
         if receipt is None:
             raise CommandError(f"No receipt of {change_id!r} is committed.")
-        content, text = receipt.as_json(), as_text(receipt)
+        content, lines = receipt.as_json(), as_lines(receipt)
         if options["proof"]:
             proof = make_proof(change_id, self.alias(options))
             if proof is None:
                 raise CommandError(f"{change_id!r} is not yet sealed; run manage.py receipts_seal.")
             if options["output"] == "-":
-                self.is_told = True
-                self.stdout.write(proof, ending="")
+                self.print_result({"proof": proof}, *proof.splitlines())
                 return
             safe = re.sub(r"[^\w.-]+", "_", change_id).lstrip(".")
             file = options["output"] or f"{safe}.tlog-proof"
@@ -47,13 +46,13 @@ class Command(ReceiptsCommand):
                 Path(file).write_text(proof, encoding="utf-8")
             except OSError as error:
                 raise CommandError(f"{file}: {error.strerror}") from error
-            content, text = content | {"proof": file}, f"{text}\n  proof written to {file}"
-        self.answer(options, content, text)
+            content, lines = content | {"proof": file}, [*lines, f"  proof written to {file}"]
+        self.print_result(content, *lines)
         if problems := receipt.problems:
             raise CommandError(f"Broken: {'; '.join(map(str, problems))}.", returncode=EXIT_DIFFERS)
 
 
-def as_text(receipt: Receipt) -> str:
+def as_lines(receipt: Receipt) -> list[str]:
     """Return a receipt as lines."""
     rows = [
         f"  {row.target_id}: revision {row.revision_before} -> {row.revision_after}, qty {row.qty}, "
@@ -62,4 +61,4 @@ def as_text(receipt: Receipt) -> str:
     ]
     head = f"{receipt.change_id}: {receipt.kind}, tenant {receipt.tenant}, committed {receipt.created_at}"
     origin = f"  by {receipt.actor or '-'}, reason: {receipt.reason or '-'}, digest {receipt.digest}"
-    return "\n".join([head, origin, *rows])
+    return [head, origin, *rows]

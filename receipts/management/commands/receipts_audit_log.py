@@ -40,7 +40,7 @@ class Command(ReceiptsCommand):
                 report = audit_log(alias, keys=keys, since=since, progress=bar.update)
         except (OSError, UnicodeError, ReceiptsError) as error:
             raise CommandError(str(error)) from error
-        self.answer(options, as_json(report), as_text(report))
+        self.print_result(as_json(report), *as_lines(report))
         if report.findings:
             raise CommandError(f"{len(report.findings)} findings.", returncode=EXIT_DIFFERS)
 
@@ -50,9 +50,9 @@ def as_json(report: AuditReport) -> dict[str, Any]:
     return vars(report) | {"findings": [one.as_json() for one in report.findings]}
 
 
-def as_text(report: AuditReport) -> str:
+def as_lines(report: AuditReport) -> list[str]:
     """Return a report as lines."""
     head = f"{report.leaves} receipts sealed in {report.checkpoints} checkpoints, {report.unsealed} not yet sealed"
     unsigned = [f"{report.unsigned} checkpoints are unsigned"] if report.unsigned else []
     found = [f"{one.problem}: {one.about}: {one.text}" for one in report.findings]
-    return "\n".join([head, *unsigned, *(found or ["Nothing found."])])
+    return [head, *unsigned, *(found or ["Nothing found."])]

@@ -23,13 +23,13 @@ class Command(ReceiptsCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        actions = parser.add_subparsers(dest="action", required=True, metavar="new|show")
-        new = actions.add_parser("new", help="make a signing key")
-        new.add_argument("name", metavar="NAME", help="what names the log: a URL without scheme, example.com/receipts")
-        new.add_argument("--file", help="add the private key to this file instead of printing it")
-        actions.add_parser("show", help="print the verifier keys that this site knows")
+        parser.add_argument("action", choices=("new", "show"))
+        parser.add_argument("name", nargs="?", metavar="NAME", help="with new: what names the log, example.com/receipts")
+        parser.add_argument("--file", metavar="FILE", help="with new: add the private key to it instead of printing it")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if (options["action"] == "new") != bool(options["name"]):
+            raise CommandError("new needs a NAME, and show takes none: receipts_key new example.com/receipts")
         try:
             return self.make(options) if options["action"] == "new" else self.show(options)
         except ReceiptsError as error:
@@ -42,7 +42,7 @@ class Command(ReceiptsCommand):
         key = SigningKey.generate(options["name"])
         public = str(key.public)
         if options["file"] is None:
-            self.answer(options, {"private": key.export(), "public": public}, f"{key.export()}\n{public}")
+            self.print_result({"private": key.export(), "public": public}, key.export(), public)
             return
         try:
             # Appended: with the old and the new key in it, the next checkpoint is signed by both.
@@ -51,11 +51,11 @@ class Command(ReceiptsCommand):
                 file.write(f"{key.export()}\n")
         except OSError as error:
             raise CommandError(f"{options['file']}: {error.strerror}") from error
-        self.answer(options, {"public": public, "file": str(Path(options["file"]))}, public)
+        self.print_result({"public": public, "file": str(Path(options["file"]))}, public)
 
     def show(self, options: dict[str, Any]) -> None:
         """Print what others need to verify."""
         keys = load_keys()
         signing = {key.public.id for key in keys.signing}
         rows = [{"key": str(key), "signs": key.id in signing, "witness": key in keys.witnesses} for key in keys.known]
-        self.answer(options, {"keys": rows}, "\n".join(str(key) for key in keys.known))
+        self.print_result({"keys": rows}, *(str(key) for key in keys.known))

@@ -51,7 +51,7 @@ class Command(ReceiptsCommand):
                 )
             except ReceiptsError as error:
                 raise CommandError(str(error)) from error
-        self.answer(options, as_json(report), as_text(report))
+        self.print_result(as_json(report), *as_lines(report))
         if report.errors:
             raise CommandError("; ".join(report.errors))
 
@@ -72,14 +72,14 @@ def as_json(report: SealReport) -> dict[str, Any]:
     }
 
 
-def as_text(report: SealReport) -> str:
+def as_lines(report: SealReport) -> list[str]:
     """Return a report as lines, the new checkpoint among them: whoever keeps them has a copy outside the database."""
     if report.is_busy:
-        return "Another process is sealing."
+        return ["Another process is sealing."]
     made = report.checkpoint
     number = f"checkpoint {made.number}" if made else "no new checkpoint"
     signed = ", ".join(report.signed_by) or "unsigned"
     lines = [f"{report.sealed} sealed, {report.size} in all; {number} ({signed})"]
     lines += [f"published to {target}" for target in report.published]
     lines += [f"cosigned by {name}" for name in report.cosigned_by]
-    return "\n".join([*lines, *(["", whole_note(made)] if made else [])])
+    return [*lines, *(["", *whole_note(made).splitlines()] if made else [])]

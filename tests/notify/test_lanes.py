@@ -1,16 +1,19 @@
-"""The next mail is made while the last one is written down, and announced before its own turn is committed."""
+"""Several connections of one worker, and what is said to a server before the mail is committed as begun."""
 
 import contextlib
 import dataclasses
 import threading
 import time
 from datetime import timedelta
+from queue import SimpleQueue
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notify.delivery import prefetch as drafts
+from notify.conf import Conf
+from notify.delivery import lanes
 from notify.delivery.runner import deliver_due
 from notify.errors import ChannelDown
 from notify.models import Channel, MailQueue
@@ -42,50 +45,151 @@ class Watched(MemoryTransport):
         return super().send(letter, packed, give_up_at=give_up_at)
 
 
-def test_while_a_mail_is_sent_the_next_one_is_made_in_a_thread():
-    for number in range(3):
-        make_mail(subject=f"mail {number}")
-    is_second_packed = threading.Event()
+def test_lanes_send_at_once_and_each_over_a_connection_of_its_own(server):
+    for number in range(12):
+        make_mail(to=(f"u{number}@example.org",))
+    everybody = threading.Barrier(4)
+    server.on_mail = lambda number: ""
+    meeting = Meeting(server.transport, everybody)
 
-    def on_pack(letter):
-        if letter.subject == "mail 1":
-            is_second_packed.set()
+    report = deliver_due(make_transport=meeting, lanes=4)
 
-    def on_send(letter):
-        assert is_second_packed.wait(20), "the second mail waited for the first"
-
-    transport = Watched(on_pack, on_send)
-
-    assert deliver_due(transport=transport).sent == 3
-    assert transport.packed == [("mail 0", True), ("mail 1", False), ("mail 2", False)]
-    assert [letter.subject for letter in transport.letters] == ["mail 0", "mail 1", "mail 2"]
+    assert (report.sent, server.connections) == (12, 4)
+    assert sorted(server.recipients()) == sorted(f"u{number}@example.org" for number in range(12))
 
 
-def test_a_draft_that_waited_too_long_is_made_anew(monkeypatch):
-    monkeypatch.setattr(drafts, "FRESH_S", 0)
-    for number in range(2):
-        make_mail(subject=f"mail {number}")
-    is_drafted = threading.Event()
-    transport = Watched(
-        on_pack=lambda letter: is_drafted.set() if letter.subject == "mail 1" else None,
-        on_send=lambda letter: is_drafted.wait(20),
+class Meeting:
+    """Makes transports that wait for one another before each mail: no lane could pass alone."""
+
+    def __init__(self, make, barrier):
+        self.make, self.barrier = make, barrier
+
+    def __call__(self):
+        transport = self.make()
+        send = transport.send
+
+        def together(email, packed, *, give_up_at):
+            self.barrier.wait(20)
+            return send(email, packed, give_up_at=give_up_at)
+
+        transport.send = together
+        return transport
+
+
+def test_a_commit_covers_what_several_lanes_have_done():
+    for _ in range(24):
+        make_mail()
+    everybody = threading.Barrier(8)
+
+    class Together(MemoryTransport):
+        def send(self, email, packed, *, give_up_at):
+            everybody.wait(20)
+            return super().send(email, packed, give_up_at=give_up_at)
+
+    with CaptureQueriesContext(connection) as captured:
+        assert deliver_due(make_transport=Together, lanes=8).sent == 24
+
+    inserts = [query for query in captured if "INTO notify_attempt" in query["sql"] or "tried AS" in query["sql"]]
+    assert len(inserts) < 24
+
+
+def test_only_as_many_lanes_are_opened_as_there_are_mails(server):
+    for _ in range(2):
+        make_mail()
+
+    assert deliver_due(make_transport=server.transport, lanes=8).sent == 2
+    assert server.connections <= 2
+
+
+def test_a_connection_is_closed_after_so_many_mails(server, configure):
+    configure(CONNECTION_MAILS=2)
+    for _ in range(5):
+        make_mail()
+
+    assert deliver_due(transport=server.transport()).sent == 5
+    assert server.connections == 3
+
+
+def test_an_idle_connection_is_closed(monkeypatch, server):
+    monkeypatch.setattr(lanes, "IDLE_S", 0.1)
+    jobs = SimpleQueue()
+    lane = lanes.Lane(
+        number=1, transport=server.transport(), conf=Conf(), now=timezone.now, jobs=jobs, events=SimpleQueue()
     )
+    lane.transport.open()
+    thread = lane.start()
 
-    assert deliver_due(transport=transport).sent == 2
-    assert transport.packed == [("mail 0", True), ("mail 1", False), ("mail 1", True)]
+    until(lambda: lane.transport.connection is None)
+    jobs.put(None)
+    thread.join(20)
+    assert server.connections == 1
 
 
-def test_what_travels_together_is_not_made_ahead(add_step):
+def test_too_many_connections_close_lanes_and_not_the_channel(server):
+    mails = [make_mail(to=(f"u{number}@example.org",)) for number in range(20)]
+    server.on_connect = lambda number: "421 4.7.0 too many connections" if number > 2 else ""
+
+    report = deliver_due(make_transport=server.transport, lanes=6)
+
+    assert (report.sent, report.error, report.paused_until) == (20, "", None)
+    assert {state(mail) for mail in mails} == {"sent"}
+    assert not Channel.objects.exclude(paused_until=None).exists()
+
+
+def test_a_server_that_takes_no_connection_at_all_pauses_the_channel(server):
+    for _ in range(3):
+        make_mail()
+    server.on_connect = lambda number: "421 4.7.0 too many connections"
+
+    report = deliver_due(make_transport=server.transport, lanes=3)
+
+    assert "too many connections" in report.error
+    assert set(MailQueue.objects.values_list("state", "attempts", "worker")) == {("queued", 0, "")}
+
+
+def test_several_lanes_that_meet_a_quota_at_once_lose_no_attempt(server):
+    for number in range(30):
+        make_mail(to=(f"u{number}@example.org",))
+    server.on_data = lambda number: "450 4.7.1 quota exceeded" if number > 10 else ""
+
+    report = deliver_due(make_transport=server.transport, lanes=4)
+
+    assert report.sent == 10
+    assert "quota exceeded" in report.error
+    assert set(MailQueue.objects.values_list("state", "attempts", "worker")) == {("sent", 1, ""), ("queued", 0, "")}
+
+
+def test_a_template_that_reads_the_database_does_so_over_a_connection_of_its_lane():
+    for _ in range(3):
+        make_mail()
+    used = []
+
+    def on_pack(email):
+        Channel.objects.count()
+        used.append((connection.connection, threading.current_thread() is threading.main_thread()))
+
+    assert deliver_due(transport=Watched(on_pack)).sent == 3
+    assert {is_main for _, is_main in used} == {False}
+    with pytest.raises(connection.Database.Error, match=r"(?i)closed"):
+        used[0][0].cursor().execute("SELECT 1")
+
+
+def test_mails_of_one_digest_do_not_race_each_other(add_step):
     add_step(type("Digested", (Remark,), {"digest": timedelta(hours=1)}))
-    for number in range(2):
-        make_mail(kind="remark", to=(f"u{number}@example.org",), subject=f"mail {number}")
-    transport = Watched()
+    mails = [make_mail(kind="remark") for _ in range(12)]
+    sent = []
 
-    assert deliver_due(transport=transport).sent == 2
-    assert transport.packed == [("mail 0", True), ("mail 1", True)]
+    def make():
+        transport = MemoryTransport()
+        transport.letters = sent
+        return transport
+
+    assert deliver_due(make_transport=make, lanes=6).sent == 12
+    assert [email.subject for email in sent] == ["12 notifications"]
+    assert {state(mail) for mail in mails} == {"sent"}
 
 
-def test_a_mail_that_cannot_be_made_ahead_is_blocked_alone():
+def test_a_mail_that_cannot_be_made_is_blocked_alone():
     mails = [make_mail(), make_mail(template="no-such-template"), make_mail()]
 
     report = deliver_due(transport=Watched())
@@ -113,46 +217,52 @@ def test_a_template_that_would_end_the_process_ends_its_mail(error):
     assert "on_pack" in mails[1].tries.get().text
 
 
-def test_a_machine_without_threads_delivers_all_the_same(monkeypatch, caplog):
+def test_a_machine_with_few_threads_delivers_over_fewer_lanes(monkeypatch, caplog):
+    start, started = threading.Thread.start, []
+
     def refuse(thread):
+        if not thread.name.startswith("notify-lane") or not started:
+            started.append(thread)
+            return start(thread)
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    for number in range(3):
-        make_mail(subject=f"mail {number}")
-    transport = Watched()
+    for _ in range(5):
+        make_mail()
 
-    assert deliver_due(transport=transport).sent == 3
-    assert transport.packed == [(f"mail {number}", True) for number in range(3)]
+    assert deliver_due(make_transport=MemoryTransport, lanes=4).sent == 5
     assert "can't start new thread" in caplog.text
 
 
 @pytest.mark.parametrize("end", ["told to stop", "Ctrl-C"])
-def test_what_was_sent_is_written_down_before_anybody_waits_for_a_draft(end):
-    first, second = make_mail(), make_mail(subject="mail 1")
-    is_drafting, is_written = threading.Event(), []
+def test_each_lane_finishes_its_mail_and_nothing_further_begins(end):
+    for number in range(12):
+        make_mail(subject=f"mail {number}")
+    begun, go_on, emails = threading.Barrier(4), threading.Event(), []
 
-    def on_pack(letter):
-        if letter.subject == "mail 1":
-            is_drafting.set()
-            is_written.append(until(lambda: state(first) == "sent"))
-            connections.close_all()
+    class Slow(MemoryTransport):
+        def send(self, email, packed, *, give_up_at):
+            begun.wait(20)
+            assert go_on.wait(20)
+            emails.append(email)
+            return super().send(email, packed, give_up_at=give_up_at)
 
     def asked():
-        if not transport.letters:
-            return False
-        assert is_drafting.wait(20)
-        if end == "Ctrl-C":
-            raise KeyboardInterrupt
-        return True
+        if begun.n_waiting == 0 and MailQueue.objects.filter(state="sending").count() == 3:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                begun.wait(20)
+            go_on.set()
+            if end == "Ctrl-C":
+                raise KeyboardInterrupt
+            return True
+        return go_on.is_set()
 
-    transport = Watched(on_pack)
     with pytest.raises(KeyboardInterrupt) if end == "Ctrl-C" else contextlib.nullcontext():
-        deliver_due(transport=transport, is_stopping=asked)
+        deliver_due(make_transport=Slow, lanes=3, is_stopping=asked)
 
-    until(lambda: is_written)
-    assert [state(first), state(second)] == ["sent", "queued"]
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("notify-drafts")])
+    assert len(emails) == 3
+    assert sorted(MailQueue.objects.values_list("state", "worker")) == [("queued", "")] * 9 + [("sent", "")] * 3
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("notify-lane")])
 
 
 def test_what_a_template_sets_for_its_thread_stays_with_its_mail():
@@ -178,22 +288,6 @@ def test_a_worker_that_is_told_to_stop_leaves_the_next_mail_as_it_was():
     assert [state(first), state(second)] == ["sent", "queued"]
     second.refresh_from_db()
     assert (second.worker, second.message_text, second.attempts) == ("", "", 0)
-
-
-def test_what_a_template_reads_leaves_no_connection_behind():
-    for _ in range(3):
-        make_mail()
-    used = []
-
-    def on_pack(letter):
-        if threading.current_thread() is not threading.main_thread():
-            Channel.objects.count()
-            used.append(connection.connection)
-
-    assert deliver_due(transport=Watched(on_pack)).sent == 3
-    assert len(used) == 2
-    with pytest.raises(connection.Database.Error, match=r"(?i)closed"):
-        used[0].cursor().execute("SELECT 1")
 
 
 @pytest.fixture
