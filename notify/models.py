@@ -78,6 +78,8 @@ class RunLog(models.Model):
     tasks = models.BigIntegerField(db_default=0)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, db_default=Outcome.RUNNING)
     error = models.TextField(null=True, blank=True)  # noqa: DJ001 - the contract: NULL is clean
+    #: ``error`` as codes with parameters (``notes.py``); NULL: clean, or written by plain SQL.
+    notes = models.JSONField(null=True, blank=True)
     host = models.CharField(max_length=255, db_default="", blank=True)
     pid = models.BigIntegerField(null=True, blank=True)
     is_full = models.BooleanField(db_default=False)
@@ -147,6 +149,8 @@ class MailQueue(models.Model):
     payload = models.JSONField(encoder=DjangoJSONEncoder, db_default=models.Value({}, models.JSONField()), blank=True)
     state = models.CharField(max_length=10, choices=MailState.choices, db_default=MailState.QUEUED)
     problem = models.TextField(db_default="", blank=True)
+    #: ``problem`` as codes with parameters (``notes.py``); NULL: none, or written by plain SQL.
+    notes = models.JSONField(null=True, blank=True)
     attempts = models.IntegerField(db_default=0)
     created_at = UtcDateTimeField(db_default=UtcNow())
     due_at = UtcDateTimeField(db_default=UtcNow())
@@ -261,6 +265,8 @@ class Attempt(models.Model):
     code = models.IntegerField(null=True, blank=True)
     enhanced = models.CharField(max_length=11, db_default="", blank=True)
     text = models.TextField(db_default="", blank=True)
+    #: ``text`` as a code with parameters where it is Kwit that says it, not the server; else NULL.
+    notes = models.JSONField(null=True, blank=True)
     at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
     worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
     channel = models.CharField(max_length=CHANNEL_LENGTH_MAX, db_default="", blank=True)

@@ -20,6 +20,8 @@ from django.db import connections
 from ..conf import Conf
 from ..errors import ChannelDown, ClaimLost
 from ..models import AttemptOutcome
+from ..notes import Note, note
+from ..text import one_line
 from ..transports.base import Email, Reply, Result, Transport, VerdictUnclear
 from .claims import Claim
 from .planner import Envelope, Plan, PlanContext, Send, plan_mail
@@ -69,7 +71,7 @@ class Finished:
     #: Why it was not sent and may be tried again: the channel's trouble, or perhaps the channel's.
     trouble: ChannelDown | None = None
     #: The error nobody expected, before anything was sent.
-    problem: str = ""
+    problem: Note | None = None
     #: Whether it was not begun: another worker has it, or delivery is ending.
     is_lost: bool = False
     #: Whether this lane ends with it: it has no connection and gets none.
@@ -181,7 +183,7 @@ class Lane:
             if progress.on_wire is None:
                 reply = Reply(text=trace)
                 progress.tries += as_tries(UNSENT, [Result("", AttemptOutcome.ERROR, reply)], at=self.now())
-                return finish(problem=f"cannot be made: {what}")
+                return finish(problem=note("cannot_be_made", error=one_line(what)))
             envelope, reply = progress.on_wire, Reply(text=f"{what}\n{trace}")
             unknown = [Result(who, AttemptOutcome.UNCERTAIN, reply) for who in envelope.email.recipients]
             progress.tries += as_tries(envelope.part, unknown, at=self.now())

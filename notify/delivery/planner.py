@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from ..conf import Conf
 from ..messages.bodies import Body
-from ..messages.builder import NO_RECIPIENT
 from ..models import AttemptOutcome, HeldFor, MailQueue
+from ..notes import Note, from_data, note
 from ..steps import Step, step_of
-from ..transports.base import Email, Reply, Result
+from ..transports.base import Email, Result, own_reply
 from .claims import Claim, is_untried
 from .email import key_of, make_email, render_alone, render_mail, render_together, split_parts
 from .schedule import digest_window, quiet_until
@@ -38,7 +38,7 @@ class Hold:
 class Block:
     """The mail is left to a person; ``unsent`` is recorded with it."""
 
-    problem: str
+    problem: tuple[Note, ...]
     unsent: tuple[Result, ...] = ()
 
 
@@ -93,13 +93,13 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
         return hold
     unsent = not_addresses(claim, conf)
     if not claim.recipients.good:
-        named = [NO_RECIPIENT, *(f"not an address: {bad}" for bad in claim.recipients.bad)]
-        return Block(mail.problem or "; ".join(named), unsent)
+        bad = [note("not_an_address", addresses=", ".join(claim.recipients.bad))] if claim.recipients.bad else []
+        return Block(tuple(from_data(mail.notes)) or (note("no_recipient"), *bad), unsent)
     parts = open_parts(claim, conf)
     suppressed = {
         address for part in parts for address in part.open if key_of(address, conf).lower() in context.suppressed
     }
-    said_no = Reply(text="the address is on the suppression list")
+    said_no = own_reply("address_suppressed")
     unsent += tuple(
         Result(address, AttemptOutcome.SUPPRESSED, said_no)
         for part in parts
@@ -111,7 +111,7 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
     if not addressed:
         return Send(unsent=unsent)
     if not mail.subject:
-        return Block("the subject is empty", unsent)
+        return Block((note("empty_subject"),), unsent)
     content = make_content(claim, step, conf)
     return Send(
         envelopes=tuple(
@@ -151,7 +151,7 @@ def try_hold(mail: MailQueue, step: Step | None, conf: Conf, now: datetime) -> H
 def not_addresses(claim: Claim, conf: Conf) -> tuple[Result, ...]:
     """Return the refusals of what is nobody's address, unless an earlier attempt has recorded them."""
     return tuple(
-        Result(bad, AttemptOutcome.REFUSED, Reply(text="not an address"))
+        Result(bad, AttemptOutcome.REFUSED, own_reply("address_invalid"))
         for bad in claim.recipients.bad
         if key_of(bad, conf) not in claim.final
     )
@@ -204,10 +204,10 @@ def values_to_keep(mail: MailQueue, body: Body) -> dict[str, str]:
 
 def lost_results(claim: Claim, conf: Conf) -> list[Result]:
     """Return the outcome of the recipients that were addressed when their worker went silent."""
-    text = f"worker {claim.mail.worker} was not heard of again while this was on the wire"
+    silent = own_reply("worker_lost", worker=claim.mail.worker)
     lost = claim.mail.flight or 0
     addressed: Sequence[str] = next((part.open for part in open_parts(claim, conf) if part.number == lost), ())
-    return [Result(address, AttemptOutcome.UNCERTAIN, Reply(text=text)) for address in addressed]
+    return [Result(address, AttemptOutcome.UNCERTAIN, silent) for address in addressed]
 
 
 def has_other_open_parts(claim: Claim, conf: Conf) -> bool:

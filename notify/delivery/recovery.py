@@ -25,7 +25,7 @@ def settle(settlement: Settlement, *, using: str, worker: str) -> None:
     dialect.try_settle_mail(connection, settlement.mail_id, worker=worker, values=values)
     if settlement.followers:
         mails = MailQueue.objects.using(using)
-        shared = {name: values[name] for name in ("state", "sent_at", "problem", "attempts") if name in values}
+        shared = {name: values[name] for name in ("state", "sent_at", "problem", "notes", "attempts") if name in values}
         mails.filter(digest_of=settlement.mail_id).update(**shared)
 
 

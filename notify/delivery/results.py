@@ -8,9 +8,10 @@ from typing import Any
 
 from ..conf import Conf
 from ..dialects.base import AttemptRow
-from ..messages.builder import NO_RECIPIENT, PROBLEM_CHARS_MAX
+from ..messages.builder import problem_text
 from ..models import ADDRESS_LENGTH_MAX, ERROR_CHARS_MAX, AttemptOutcome, HeldFor, MailQueue, MailState
-from ..text import one_line, shorten, stored
+from ..notes import Note, as_data, from_data, note
+from ..text import stored
 from ..transports.base import Result
 from ..transports.replies import is_mailbox_gone
 from .claims import Claim
@@ -82,9 +83,9 @@ def hold_values(reason: HeldFor, until: datetime) -> dict[str, Any]:
     return {"state": MailState.QUEUED, "held_for": reason, "due_at": until}
 
 
-def block_values(problem: str) -> dict[str, Any]:
-    """Return what the row of a mail gets that is left to a person."""
-    return {"state": MailState.BLOCKED, "problem": shorten(one_line(problem), PROBLEM_CHARS_MAX)}
+def block_values(*notes: Note) -> dict[str, Any]:
+    """Return what the row of a mail gets that is left to a person, with the reasons."""
+    return {"state": MailState.BLOCKED, "problem": problem_text(notes), "notes": as_data(notes)}
 
 
 def conclude(claim: Claim, tries: Sequence[Try], *, conf: Conf, now: datetime, random: Random) -> dict[str, Any]:
@@ -119,9 +120,9 @@ def end_values(outcomes: set[AttemptOutcome], is_given_up: bool, *, now: datetim
     if AttemptOutcome.SENT in outcomes:
         return {"state": MailState.PARTIAL, "sent_at": now}
     if outcomes and outcomes == {AttemptOutcome.SUPPRESSED} and not is_given_up:
-        return {"state": MailState.BLOCKED, "problem": "every recipient is on the suppression list"}
+        return block_values(note("all_suppressed"))
     if not outcomes and not is_given_up:
-        return {"state": MailState.BLOCKED, "problem": mail.problem or NO_RECIPIENT}
+        return block_values(*(from_data(mail.notes) or [note("no_recipient")]))
     return {"state": MailState.FAILED}
 
 
@@ -140,6 +141,7 @@ def as_attempts(claim: Claim, tries: Iterable[Try], *, worker: str, channel: str
             at=each.at,
             worker=worker,
             channel=channel,
+            notes=as_data([each.result.reply.note]) if each.result.reply.note else None,
         )
         for each in tries
     )

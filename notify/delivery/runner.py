@@ -351,7 +351,7 @@ def finish_mail(run: DeliveryRun, finished: Finished) -> None:
     elif isinstance(plan, Hold):
         values = hold_values(plan.reason, plan.until)
     elif isinstance(plan, Block):
-        values = block_values(plan.problem)
+        values = block_values(*plan.problem)
     else:
         values = conclude(claim, tries, conf=run.conf, now=run.now(), random=run.random)
     followers = plan.followers if isinstance(plan, Send) else ()

@@ -20,6 +20,7 @@ from ..dialects import dialect_of
 from ..dialects.base import AttemptRow, Change
 from ..errors import ClaimLost
 from ..models import Attempt, MailQueue, MailState
+from ..notes import note
 from .planner import Envelope
 from .results import Settlement, block_values
 from .suppressions import suppress
@@ -145,7 +146,9 @@ class Writer:
         dialect_of(connection).try_settle_mail(connection, settlement.mail_id, worker=self.worker, values=values)
         if settlement.followers:
             mails = MailQueue.objects.using(self.using)
-            shared = {name: values[name] for name in ("state", "sent_at", "problem", "attempts") if name in values}
+            shared = {
+                name: values[name] for name in ("state", "sent_at", "problem", "notes", "attempts") if name in values
+            }
             mails.filter(digest_of=settlement.mail_id).update(**shared)
 
     def try_begin(self, envelope: Envelope, now: datetime) -> bool:
@@ -209,7 +212,7 @@ class Writer:
         self.refused.append(f"mail {settlement.mail_id}: {reason}")
         state = settlement.values["state"]
         ended = {"state": state} if state != MailState.QUEUED else {}
-        blocked = block_values(f"what came of it cannot be written: {reason}")
+        blocked = block_values(note("outcome_not_written", error=reason))
         for values in filter(None, (ended, blocked)):
             if self.try_write(replace(settlement, attempts=(), values=values)) is None:
                 break

@@ -1,5 +1,6 @@
 """Operations that a pass and delivery do differently on each database, and their defaults."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from kwit.db.dialect import Dialect
+
+from ..notes import Note
 
 #: The codes are those of sp_getapplock, on every database: 0 and above granted, below 0 refused.
 GRANTED = 0
@@ -29,7 +32,7 @@ LIST_CHARS_MAX = 4 * 2**20
 FETCH_ROWS_FIRST = 16
 FETCH_ROWS_MAX = 250
 
-#: 11 parameters each: below the 2,100 parameters of SQL Server.
+#: 12 parameters each: below the 2,100 parameters of SQL Server.
 ATTEMPTS_PER_STATEMENT = 100
 
 Row = TypeVar("Row", bound="tuple[Any, ...]")
@@ -45,12 +48,12 @@ class LockAnswer:
     What the database said when asked for the pass lock.
 
     ``token`` is the dialect's own proof of ownership, to be handed back to ``is_locked`` and ``unlock``.
-    ``holder`` is what the database itself knows of the session that has it; empty when it knows nothing.
+    ``holder`` is what the database itself knows of the session that has it; None when it knows nothing.
     """
 
     code: int
     token: Any = None
-    holder: str = ""
+    holder: Note | None = None
 
     @property
     def is_granted(self) -> bool:
@@ -69,7 +72,7 @@ class ControlRow(NamedTuple):
 
 
 class MailRow(NamedTuple):
-    """What a new row of the mail queue gets from us; ``recipients`` and ``payload`` are JSON texts."""
+    """What a new row of the mail queue gets from us; ``recipients``, ``payload`` and ``notes`` are JSON texts."""
 
     control_id: int
     template: str
@@ -80,6 +83,7 @@ class MailRow(NamedTuple):
     state: str
     problem: str
     tenant: str = ""
+    notes: str | None = None
 
 
 class TaskRow(NamedTuple):
@@ -107,6 +111,7 @@ class AttemptRow(NamedTuple):
     at: datetime
     worker: str
     channel: str
+    notes: list[dict[str, Any]] | None = None
 
 
 class Change(NamedTuple):
@@ -266,6 +271,8 @@ class NotifyDialect(Dialect):
         """Return a parameter as the driver takes it; psycopg would take a member of an enumeration for its name."""
         if isinstance(value, Enum):
             return value.value
+        if isinstance(value, list):
+            return json.dumps(value, ensure_ascii=False)
         return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
     def execute(self, connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> int:

@@ -19,6 +19,7 @@ from psycopg.pq.abc import PGconn
 from kwit.db.dialect import PostgresqlDialect
 
 from ..errors import LockUnusable
+from ..notes import note
 from .base import (
     BUSY,
     GRANTED,
@@ -207,7 +208,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
             # PostgreSQL would grant it to its own session again and again; Kwit does not.
             cursor.execute(OURS, LOCK_SHOWN)
             if cursor.fetchone()[0]:
-                return LockAnswer(BUSY, holder="this very session")
+                return LockAnswer(BUSY, holder=note("holder_this_session"))
             cursor.execute("SELECT pg_try_advisory_lock(%s, %s), pg_backend_pid()", [LOCK_CLASS, LOCK_OBJECT])
             is_granted, pid = cursor.fetchone()
             if is_granted:
@@ -220,10 +221,10 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
         named = f" ({application})" if application else ""
         if since is None:
             # Sessions of other roles show themselves to members of pg_read_all_stats only.
-            return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
+            return LockAnswer(BUSY, holder=note("holder_other_role", session=f"{backend}{named}"))
         return LockAnswer(
             BUSY,
-            holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}",
+            holder=note("holder_session", session=f"{backend}{named}", address=address, since=since),
         )
 
     def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What the API tells of this engine: the lists of the pages, as JSON."""
+"""What the API shows of this engine: the lists of the pages, as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,13 +24,27 @@ from kwit.api.resources import (
 from kwit.people.tenants import of_model, tenants_of
 
 from ..explain.event import explain_event
+from ..explain.messages import holders_in, lock_code_of
 from ..models import Attempt, Channel, Control, MailQueue, Outcome, RunLog, Suppression, TaskQueue
+from ..notes import english
 from .attempts import ATTEMPTS_SHOWN
-from .badges import skip_of
 from .explain import MAIL_PERMISSION, STORIES_MAX, filters_for
 from .runs import ORDER, RunLogAdmin
 
-RUN = ("started_at", "ended_at", "ms", "candidates", "mails", "tasks", "outcome", "error", "is_full", "host", "pid")
+RUN = (
+    "started_at",
+    "ended_at",
+    "ms",
+    "candidates",
+    "mails",
+    "tasks",
+    "outcome",
+    "error",
+    "notes",
+    "is_full",
+    "host",
+    "pid",
+)
 RUN_COLUMNS = model_columns(RunLog, "id", "pass_id", "step", *RUN)
 STEP_COLUMNS = model_columns(RunLog, "id", "step", *RUN)
 EVENT = (
@@ -41,7 +55,7 @@ EVENT = (
 ATTEMPT_COLUMNS = model_columns(
     Attempt,
     *("id", "number", "part", "recipient", "outcome", "code", "enhanced"),
-    *("text", "at", "worker", "channel", "is_overruled"),
+    *("text", "notes", "at", "worker", "channel", "is_overruled"),
 )
 
 
@@ -80,8 +94,8 @@ class SkippedRuns(Resource):
     model = RunLog
     columns = (
         *model_columns(RunLog, "id", "pass_id", "started_at", "host", "pid"),
-        Column("lock_code", TEXT, lambda row: skip_of(row.error).code),
-        Column("held_by", TEXT, lambda row: skip_of(row.error).holder),
+        Column("lock_code", TEXT, lock_code_of),
+        Column("held_by", TEXT, lambda row: english(holders_in(row)) or row.error or ""),
     )
 
     def filters(self, request: HttpRequest) -> Sequence[Filter]:
@@ -121,6 +135,7 @@ class Mails(Resource):
                 "tenant",
                 "state",
                 "problem",
+                "notes",
                 "subject",
                 "recipients",
                 "language",

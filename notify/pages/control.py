@@ -14,7 +14,7 @@ from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, 
 from kwit.admin.filters import ChoiceFilter, FilterValues, NumberFilter, equals
 from kwit.people.tenants import of_model, tenants_of
 
-from ..explain.messages import problem_of
+from ..explain.messages import say_problem
 from ..models import Control, MailQueue, RunLog, TaskQueue
 from .badges import STATES, addressees, kinds
 from .explain import explain_page, explain_url
@@ -134,7 +134,7 @@ class ControlAdmin(ReadOnlyAdmin):
                     Cell(badge=STATES[mail.state]),
                     Cell(text=mail.subject),
                     Cell(text=addressees(mail.recipients)),
-                    Cell(text=problem_of(mail.problem)),
+                    Cell(text=say_problem(mail)),
                     Cell(at=mail.due_at),
                 ]
             )

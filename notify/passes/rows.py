@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..dialects.base import ControlRow, MailRow, TaskRow
-from ..messages.builder import BLOCKED, QUEUED, Message
+from ..messages.builder import BLOCKED, QUEUED, Message, problem_text
 from ..messages.values import ENCODER
 from ..models import SUBJECT_UNITS_MAX
+from ..notes import as_text
 from ..steps import Step
 from ..text import shorten
 
@@ -32,9 +33,18 @@ def mail_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int
     return [
         # By place, as in ``finished``.
         MailRow(
-            pk, template, subject, json_array(recipients), language, payload, STATES[state is BLOCKED], problem, tenant
+            pk,
+            template,
+            subject,
+            json_array(recipients),
+            language,
+            payload,
+            STATES[state is BLOCKED],
+            problem_text(notes),
+            tenant,
+            as_text(notes),
         )
-        for pk, (_event, language, recipients, subject, _title, payload, state, problem, tenant) in zip(
+        for pk, (_event, language, recipients, subject, _title, payload, state, notes, tenant) in zip(
             control_ids, messages, strict=True
         )
     ]

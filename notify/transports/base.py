@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
+from ..notes import Note, note
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,14 @@ class Reply:
     code: int | None = None
     enhanced: str = ""
     text: str = ""
+    #: Set when Kwit says it, not the server; ``text`` is then its English sentence.
+    note: Note | None = None
+
+
+def own_reply(code: str, /, **params: Any) -> Reply:
+    """Return what Kwit itself says of an attempt, as one of the codes of ``notes.py``."""
+    said = note(code, **params)
+    return Reply(text=said.english, note=said)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from django.core.mail import EmailMultiAlternatives
 
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
-from .base import Email, Reply, Result
+from .base import Email, Reply, Result, own_reply
 from .mime import envelope_address
 from .replies import is_channel_trouble, parse_reply, verdict
 from .smtp import describe, results, told
@@ -74,10 +74,10 @@ class BackendTransport:
                 raise
             return http_answered(letter, error)
         if count is None:
-            silent = Reply(text="the mail backend does not say whether it sent anything")
+            silent = own_reply("backend_silent")
             return results(letter.recipients, AttemptOutcome.UNCERTAIN, silent)
         if not count:
-            said_no = Reply(text="the mail backend reports that nothing was sent")
+            said_no = own_reply("backend_sent_nothing")
             return results(letter.recipients, AttemptOutcome.DEFERRED, said_no)
         return [accepted(address, packed) for address in letter.recipients]
 
@@ -114,7 +114,7 @@ def as_django(letter: Email) -> EmailMultiAlternatives:
 def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
     """Return what the server said of one of several recipients, all of whom it refused."""
     if envelope_address(address) not in answers:
-        return Result(address, AttemptOutcome.DEFERRED, Reply(text="the backend does not say why"))
+        return Result(address, AttemptOutcome.DEFERRED, own_reply("backend_gave_no_reason"))
     reply = parse_reply(*answers[envelope_address(address)])
     return Result(address, verdict(reply), reply)
 

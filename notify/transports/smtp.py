@@ -18,7 +18,7 @@ from django.core.mail.utils import DNS_NAME
 
 from ..errors import ChannelDown, TooManyConnections
 from ..models import AttemptOutcome
-from .base import Email, Reply, Result, VerdictUnclear
+from .base import Email, Reply, Result, VerdictUnclear, own_reply
 from .mime import compose, envelope_address
 from .replies import CONFUSED_CODES, CONNECTION_LIMIT, SIZE_CODES, is_channel_trouble, parse_reply, verdict
 
@@ -28,7 +28,7 @@ TIMEOUT_S = 60.0
 START_MAIL = 354
 #: Stands for the answer to a command that was not sent.
 UNSAID = Reply()
-LATE = Reply(text="not sent: too much of the lease had gone by before it was begun")
+LATE = own_reply("no_time_left")
 #: A line of one dot ends the message, so a dot that begins a line is doubled (RFC 5321 section 4.5.2).
 LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)
 
@@ -277,7 +277,7 @@ class SmtpTransport:
             reply = self.answer()
         except (OSError, smtplib.SMTPException) as error:
             self.close()
-            unheard = Reply(text=f"no answer to the whole message: {told(error)}")
+            unheard = own_reply("no_answer", error=told(error))
             return results(accepted, AttemptOutcome.UNCERTAIN, unheard)
         return self.settle(accepted, reply)
 

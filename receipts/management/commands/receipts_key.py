@@ -24,7 +24,7 @@ class Command(ReceiptsCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("action", choices=("new", "show"))
-        parser.add_argument("name", nargs="?", metavar="NAME", help="with new: what names the log, example.com/receipts")
+        parser.add_argument("name", nargs="?", metavar="NAME", help="with new: names the log: example.com/receipts")
         parser.add_argument("--file", metavar="FILE", help="with new: add the private key to it instead of printing it")
 
     def handle(self, *args: Any, **options: Any) -> None:
