@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from kwit.db.fields import ExactCharField, TenantIndex, UtcDateTimeField, UtcNow
 
+from .keys import ORIGINAL_KEY_UNITS_MAX
 from .querysets import AttemptQuerySet, MailQueueQuerySet, RunLogQuerySet, SuppressionQuerySet, TaskQueueQuerySet
 from .text import TENANT_UNITS_MAX
 
@@ -31,12 +32,14 @@ class Control(models.Model):
     """
     One event that has had its message prepared. Never pruned: it is the only place asked "already notified?".
 
+    ``original_key`` is what people call an event whose key is made of other columns (a UUID, a text); else empty.
     ``tenant`` is whose event it is, here and in the queues; empty: nobody's, so only who sees all tenants sees it.
     """
 
     kind = ExactCharField(max_length=KIND_LENGTH_MAX)
     key = models.BigIntegerField()
     key2 = models.BigIntegerField(db_default=0)
+    original_key = models.CharField(max_length=ORIGINAL_KEY_UNITS_MAX, db_default="", blank=True)
     language = models.CharField(max_length=10, db_default="", blank=True)
     recipients = models.TextField(db_default="", blank=True)
     tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
@@ -52,6 +55,8 @@ class Control(models.Model):
         indexes = [TenantIndex(fields=["tenant", "id"], name="ix_notify_control_tenant")]
 
     def __str__(self) -> str:
+        if self.original_key:
+            return f"{self.kind} {self.original_key}"
         return f"{self.kind} {self.key} {self.key2}" if self.key2 else f"{self.kind} {self.key}"
 
 

@@ -267,12 +267,13 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
     ) -> dict[tuple[int, int], int]:
         if not rows:
             return {}
-        keys, key2s, languages, recipients, tenants = zip(*sorted(rows), strict=True)
+        keys, key2s, *texts = zip(*sorted(rows), strict=True)
         with connection.cursor() as cursor:
             cursor.execute(
                 """
-                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
-                SELECT %s, given.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS given
+                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant, original_key)
+                SELECT %s, given.*
+                FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[]) AS given
                 ON CONFLICT (kind, key, key2) DO NOTHING
                 RETURNING key, key2, id
                 """,
@@ -281,7 +282,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
                     kind,
                     f"{{{','.join(map(str, keys))}}}",
                     f"{{{','.join(map(str, key2s))}}}",
-                    *map(text_array, (languages, recipients, tenants)),
+                    *map(text_array, texts),
                 ],
             )
             return {(key, key2): pk for key, key2, pk in cursor.fetchall()}
