@@ -160,6 +160,11 @@ NOTIFY = {
 }
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+    "LOG_ORIGIN": env.str("RECEIPTS_LOG_ORIGIN", default=""),
+    "LOG_KEY_FILE": env.str("RECEIPTS_LOG_KEY_FILE", default=""),
+    "LOG_KEYS": env.str("RECEIPTS_LOG_KEYS", default=""),
+    "LOG_PUBLISH": env.str("RECEIPTS_LOG_PUBLISH", default=""),
+    "LOG_WITNESSES": env.str("RECEIPTS_LOG_WITNESSES", default=""),
 }
 KWIT: dict[str, Any] = {
     # The reference project has no pages but Kwit's and Django's admin.
