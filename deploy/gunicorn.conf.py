@@ -2,7 +2,7 @@
 
 import os
 
-bind = os.environ.get("BIND", "0.0.0.0:8000")  # noqa: S104 - inside a container or behind a proxy
+bind = os.environ.get("BIND", "0.0.0.0:8000")
 workers = int(os.environ.get("WEB_CONCURRENCY", "2"))
 threads = 4
 # Seconds without a sign of life after which a worker process is replaced; threads answer long requests meanwhile.
@@ -13,7 +13,7 @@ keepalive = 5
 max_requests = 10_000
 max_requests_jitter = 1_000
 # Heartbeats are files: in memory, so that a slow disk is not taken for a dead worker.
-worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108, PTH112
+worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108
 accesslog = "-"
 # Which proxies may say that the client came over HTTPS is SECURE_PROXY_SSL_HEADER's business, not the server's.
 forwarded_allow_ips = ""
