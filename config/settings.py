@@ -158,6 +158,7 @@ NOTIFY = {
 }
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+    "PLAN_EXPIRES": env.int("RECEIPTS_PLAN_EXPIRES", default=0),
 }
 KWIT: dict[str, Any] = {
     # The reference project has no pages but Kwit's and Django's admin.

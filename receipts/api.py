@@ -1,8 +1,20 @@
 """The public names."""
 
 from .apply import Outcome, apply_change, apply_surely, cancel_many, cancel_one, rehearse_change
-from .approvals import apply_plan, apply_plan_surely, approve_plan, edit_plan, get_plan, list_plans, store_plan
+from .approvals import (
+    apply_plan,
+    apply_plan_surely,
+    approve_plan,
+    edit_plan,
+    expire_plans,
+    get_plan,
+    list_plans,
+    reject_plan,
+    store_plan,
+    withdraw_plan,
+)
 from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
+from .people import Person, person_of
 from .plans.canonical import Target
 from .previews import preview_change
 from .reconcile import inspect_change, reconcile, record_reconciliation
@@ -14,6 +26,7 @@ __all__ = [
     "NotWritten",
     "Outcome",
     "OutcomeUnknown",
+    "Person",
     "ReceiptsError",
     "Target",
     "UnknownKind",
@@ -25,12 +38,16 @@ __all__ = [
     "cancel_many",
     "cancel_one",
     "edit_plan",
+    "expire_plans",
     "get_plan",
     "inspect_change",
     "list_plans",
+    "person_of",
     "preview_change",
     "reconcile",
     "record_reconciliation",
     "rehearse_change",
+    "reject_plan",
     "store_plan",
+    "withdraw_plan",
 ]

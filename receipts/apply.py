@@ -28,8 +28,8 @@ RECONNECT_PAUSES_S = (0.1, 0.4, 1.5, 4.0)
 #: Plain SQL instead of save(), which asks for created_at back: that stumbles over a row that a trigger swallowed, and
 #: on SQL Server over every trigger (error 334). Whether the row is there is asked last, in `read_back`.
 CLAIM = (
-    "INSERT INTO receipts_changes (change_id, kind, tenant, targets, digest, actor, reason)"
-    " VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    "INSERT INTO receipts_changes (change_id, kind, tenant, targets, digest, actor, reason, author, approver)"
+    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 
 T = TypeVar("T")
@@ -227,7 +227,9 @@ def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
     raise Stale(explained(kind, plan, standing)) if standing else Collided
 
 
-def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str) -> bool:
+def apply_once(
+    kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str, author: str = "", approver: str = ""
+) -> bool:
     """Answer from the receipt, or claim the change_id, change the rows and read the receipt back."""
     digest = plan.digest(kind=kind.name)
     if is_applied(kind, plan, digest, alias):
@@ -235,7 +237,8 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
     try:
         # The claim comes before any lock on a row. A second one with the same change_id waits here, for the unique key.
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason])
+            claim = [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason, author, approver]
+            cursor.execute(CLAIM, claim)
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
         connection = connections[alias]

@@ -28,6 +28,7 @@ from ..change_types import get_kind
 from ..conf import load_settings
 from ..errors import InvalidPlan, UnknownKind
 from ..models import StoredPlan
+from ..people import person_of
 from ..previews import Renewed, renew_targets
 from ..querysets import PlanState
 from .plan_badges import in_words, problem_badge
@@ -130,7 +131,7 @@ def drafted(
                 change_id=change_id,
                 tenant=tenant,
                 targets=renewed.targets,
-                author=actor,
+                author=person_of(request.user),
                 reason=form.cleaned_data["reason"],
             )
             doing.done, doing.note = len(renewed.targets), f"kind={kind}, plan={row.pk}"
