@@ -1,6 +1,6 @@
 """The public names."""
 
-from .apply import Outcome, apply_change, apply_surely, cancel_many, cancel_one, rehearse_change
+from .apply import Outcome, apply_change, apply_one, apply_surely, rehearse_change
 from .approvals import (
     apply_plan,
     apply_plan_surely,
@@ -13,6 +13,7 @@ from .approvals import (
     store_plan,
     withdraw_plan,
 )
+from .cancelling import cancel_many, cancel_one
 from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
 from .people import Person, person_of
 from .plans.canonical import Target
@@ -31,6 +32,7 @@ __all__ = [
     "Target",
     "UnknownKind",
     "apply_change",
+    "apply_one",
     "apply_plan",
     "apply_plan_surely",
     "apply_surely",

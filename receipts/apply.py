@@ -48,41 +48,19 @@ def settling_command(change_id: str, *, alias: str) -> str:
     return f"manage.py inspect_change --database {alias} -- {shlex.quote(change_id)}"
 
 
-def cancel_one(*, tenant: str, target: Target, using: str | None = None) -> Target:
+def apply_one(*, kind: str, tenant: str, target: Target, using: str | None = None) -> Target:
     """
-    Cancel one row if it still is as approved; return it as it is now.
+    Change one row if it still is as approved; return it as it is now.
 
-    The UPDATE itself compares; nothing is read before. It leaves no receipt: that is what `cancel_many` is for, also
+    The UPDATE itself compares; nothing is read before. It leaves no receipt: that is what `apply_change` is for, also
     for one target.
 
     Transaction: its own, or a savepoint in the caller's.
-    Raises: InvalidPlan, Conflict.
+    Raises: InvalidPlan, Conflict, UnknownKind.
     """
     plan = checked_plan(change_id="-", tenant=tenant, targets=[target])
-    alias = using or router.db_for_write(Change)
-    return repeated(alias, lambda: change_one(get_kind("cancel"), plan, alias))
-
-
-def cancel_many(
-    *,
-    change_id: str,
-    tenant: str,
-    targets: Iterable[Target],
-    actor: str = "",
-    reason: str = "",
-    using: str | None = None,
-) -> bool:
-    """
-    Cancel every target or none; return False if this very change was applied before.
-
-    It is `apply_change` for the kind ``cancel``.
-
-    Transaction: its own, or a savepoint in the caller's.
-    Raises: InvalidPlan, Conflict.
-    """
-    return apply_change(
-        kind="cancel", change_id=change_id, tenant=tenant, targets=targets, actor=actor, reason=reason, using=using
-    )
+    alias, declared = using or router.db_for_write(Change), get_kind(kind)
+    return repeated(alias, lambda: change_one(declared, plan, alias))
 
 
 def apply_change(

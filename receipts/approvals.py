@@ -99,8 +99,8 @@ def edit_plan(
     Replace the targets of an open plan, and return True; an approval is void with that.
 
     Whoever edits another one's plan says so with ``author`` and becomes its author: nobody approves what he wrote. The
-    same targets again change nothing, neither the author nor an approval; then it returns False. With ``digest``, only the
-    content that the editor was shown is replaced.
+    same targets again change nothing, neither the author nor an approval; then it returns False. With ``digest``, only
+    the content that the editor was shown is replaced.
 
     Transaction: one conditional UPDATE.
     Raises: InvalidPlan, NotApproved.

@@ -1,8 +1,8 @@
 """
 Who wrote, approved or applied a plan: a name for people to read, and beside it the key of the user.
 
-Names change hands: whoever renames himself is still the author of what he wrote. Names that differ in case or width only
-are one person's as well, lest ``Ann`` approve what ``ann`` wrote.
+Names change hands: whoever renames himself is still the author of what he wrote. Names that differ in case or width
+only are one person's as well, lest ``Ann`` approve what ``ann`` wrote.
 """
 
 import unicodedata
@@ -59,22 +59,13 @@ def find_person(name: str | Person) -> Person:
     return Person(name) if user is None else person_of(user)
 
 
-def find_approver(name: str, *, tenant: str) -> Person:
+def find_approver(name: str) -> Person:
     """
-    Return the active user of this name who may approve plans of a tenant.
+    Return the active user of this name who may approve plans.
 
     Raises: NotApproved, which says the same of a user who may not and of one that there is not.
     """
     user = find_user(name)
-    if user is None or not user.is_active or not user.has_perm(APPROVE_PERMISSION) or not is_of(user, tenant):
-        raise NotApproved(f"no active user named {name!r} may approve plans of this tenant")
+    if user is None or not user.is_active or not user.has_perm(APPROVE_PERMISSION):
+        raise NotApproved(f"no active user named {name!r} may approve plans")
     return person_of(user)
-
-
-def is_of(user: Any, tenant: str) -> bool:
-    """Whether a user may see a tenant; every user, on a site without Kwit's tenants."""
-    if not apps.is_installed("kwit"):
-        return True
-    from kwit.people.tenants import sees
-
-    return sees(user, tenant)

@@ -36,6 +36,8 @@ from .plan_forms import DraftForm, suggested_id
 from .plan_preview import content_of
 from .plan_upload import ADD_PERMISSION
 
+#: States from which a plan's rows may be planned again.
+AGAIN_STATES = (PlanState.REFUSED, PlanState.REJECTED, PlanState.WITHDRAWN, PlanState.EXPIRED)
 #: Rows named that cannot be planned; the number says how many there are.
 LEFT_OUT_SHOWN = 100
 
@@ -155,8 +157,8 @@ def again_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> 
     if request.method not in ("GET", "HEAD", "POST"):
         return HttpResponseNotAllowed(["GET", "POST"])
     content, back = content_of(plan), admin.url("change", plan.pk)
-    if plan.state != PlanState.REFUSED or content is None:
-        messages.error(request, _("Only a plan that was refused is planned again."))
+    if plan.state not in AGAIN_STATES or content is None:
+        messages.error(request, _("Only a plan that was closed without being applied is planned again."))
         return redirect(back)
     try:
         renewed = renew_targets(kind=plan.kind, tenant=plan.tenant, ids=[target.id for target in content.targets])

@@ -36,7 +36,7 @@ from .plan_decisions import (
     reject_page,
     withdraw_page,
 )
-from .plan_drafts import again_page
+from .plan_drafts import AGAIN_STATES, again_page
 from .plan_forms import TEMPLATE, quota_of
 from .plan_preview import content_of, part_of, section_of, sheet_of, verdict_of
 from .plan_upload import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_page
@@ -221,7 +221,7 @@ class StoredPlanAdmin(ReadOnlyAdmin):
             offered.append({"text": _("Withdraw"), "url": self.url("withdraw", plan.pk)})
         if plan.state in UNSETTLED and may_edit(request, plan):
             offered.append({"text": _("Replace the targets"), "url": self.url("edit", plan.pk), "is_link": True})
-        if plan.state == PlanState.REFUSED and request.user.has_perm(ADD_PERMISSION):
+        if plan.state in AGAIN_STATES and request.user.has_perm(ADD_PERMISSION):
             offered.append({"text": _("Plan again"), "url": self.url("again", plan.pk), "is_link": True})
         return offered
 
@@ -257,11 +257,11 @@ class StoredPlanAdmin(ReadOnlyAdmin):
 
     def reject_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Reject a plan."""
-        return reject_page(self, request, self.found(request, str(pk)))
+        return reject_page(self, request, self.get_row(request, str(pk)))
 
     def withdraw_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Withdraw a plan."""
-        return withdraw_page(self, request, self.found(request, str(pk)))
+        return withdraw_page(self, request, self.get_row(request, str(pk)))
 
     def apply_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Apply a plan."""

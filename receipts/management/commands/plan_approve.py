@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from ...api import approve_plan, get_plan
+from ...api import approve_plan
 from ...people import find_approver
 from ..command import ReceiptsCommand
 
@@ -24,6 +24,6 @@ class Command(ReceiptsCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         pk, digest, alias = options["plan"], options["digest"], self.alias(options)
         with self.refusals():
-            approver = find_approver(options["approver"], tenant=get_plan(pk=pk, using=alias).tenant)
+            approver = find_approver(options["approver"])
             approve_plan(pk=pk, approver=approver, digest=digest, using=alias)
         self.print_result({"plan": pk, "approved": True}, f"plan {pk}: approved")

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from ...api import get_plan, reject_plan
+from ...api import reject_plan
 from ...people import find_approver
 from ..command import ReceiptsCommand
 
@@ -25,6 +25,6 @@ class Command(ReceiptsCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         pk, alias = options["plan"], self.alias(options)
         with self.refusals():
-            actor = find_approver(options["actor"], tenant=get_plan(pk=pk, using=alias).tenant)
+            actor = find_approver(options["actor"])
             reject_plan(pk=pk, actor=actor, reason=options["reason"], digest=options["digest"], using=alias)
         self.print_result({"plan": pk, "rejected": True}, f"plan {pk}: rejected")
