@@ -18,7 +18,8 @@ from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnkno
 from .people import Person, person_of
 from .plans.canonical import Target
 from .previews import preview_change
-from .reconcile import inspect_change, reconcile, record_reconciliation
+from .receipt import inspect_change
+from .reconcile import reconcile, record_reconciliation
 
 __all__ = [
     "Conflict",
