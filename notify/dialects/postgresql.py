@@ -1,6 +1,7 @@
 """What a pass and delivery do on PostgreSQL."""
 
 import contextlib
+import json
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,6 +101,7 @@ ATTEMPT_TYPES = {
     "at": "timestamptz",
     "worker": "text",
     "channel": "text",
+    "notes": "jsonb",
 }
 SETTLED_TYPES = {
     "id": "bigint",
@@ -108,6 +110,7 @@ SETTLED_TYPES = {
     "due_at": "timestamptz",
     "sent_at": "timestamptz",
     "problem": "text",
+    "notes": "jsonb",
     "held_for": "text",
     "worker": "text",
 }
@@ -117,6 +120,7 @@ BEGUN_TYPES = {
     "flight": "integer",
     "message_text": "text",
     "message_html": "text",
+    "message_token": "text",
 }
 
 
@@ -128,8 +132,10 @@ def arrays(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> list[
 
 
 def plain(value: Any) -> Any:
-    """Return a value as psycopg takes it: it would take a member of an enumeration for its name."""
-    return value.value if isinstance(value, Enum) else value
+    """Return a value as psycopg takes it: a member of an enumeration would be its name, a list part of the array."""
+    if isinstance(value, Enum):
+        return value.value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
 def table_of(types: Mapping[str, str]) -> str:
@@ -267,12 +273,13 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
     ) -> dict[tuple[int, int], int]:
         if not rows:
             return {}
-        keys, key2s, languages, recipients, tenants = zip(*sorted(rows), strict=True)
+        keys, key2s, *texts = zip(*sorted(rows), strict=True)
         with connection.cursor() as cursor:
             cursor.execute(
                 """
-                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
-                SELECT %s, given.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS given
+                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant, original_key)
+                SELECT %s, given.*
+                FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[]) AS given
                 ON CONFLICT (kind, key, key2) DO NOTHING
                 RETURNING key, key2, id
                 """,
@@ -281,7 +288,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
                     kind,
                     f"{{{','.join(map(str, keys))}}}",
                     f"{{{','.join(map(str, key2s))}}}",
-                    *map(text_array, (languages, recipients, tenants)),
+                    *map(text_array, texts),
                 ],
             )
             return {(key, key2): pk for key, key2, pk in cursor.fetchall()}

@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import COMPATIBILITY_LEVEL_MIN, ENGLISH, SqlServerDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
+from .base import GUARDED_TABLES, SEAL_LOCK, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
 
 #: Rows per statement. One that takes 5,000 locks on one index locks the whole table instead (lock escalation), and
 #: looks whether to do so each 1,250 locks; a row costs one lock, or two while its UPDATE waits.
@@ -29,7 +29,8 @@ FROM sys.databases AS d WHERE d.database_id = DB_ID()
 #: The table that keeps TRUNCATE away: nothing may be truncated that a foreign key refers to, be it of an empty table.
 PIN = "receipts_audit_pin"
 
-# receipts_changes needs no pin: its audit rows refer to it.
+# receipts_changes needs no pin: its audit rows refer to it. Nor does the log: checkpoints refer to leaves, and
+# cosignatures to checkpoints.
 CREATE_PIN = (
     f"CREATE TABLE {PIN} (audit_id bigint NOT NULL CONSTRAINT pk_{PIN} PRIMARY KEY"
     f" CONSTRAINT fk_{PIN} REFERENCES receipts_audit (id))"
@@ -165,6 +166,15 @@ WHERE held.{shape.revision} > %s;
             # way.
             return "duplicate key" in text and "receipts_changes" in text
         return any(mark in text for mark in COLLISION_MARKS)
+
+    def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
+        sql = """
+SET NOCOUNT ON;
+DECLARE @code int;
+EXEC @code = sp_getapplock @Resource = %s, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0;
+SELECT @code;
+"""
+        return bool(self.fetch(connection, sql, [SEAL_LOCK])[0][0] >= 0)
 
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
         return [*self.triggers().values(), CREATE_PIN]
