@@ -1,6 +1,7 @@
 """What a pass and delivery do on PostgreSQL."""
 
 import contextlib
+import json
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,6 +101,7 @@ ATTEMPT_TYPES = {
     "at": "timestamptz",
     "worker": "text",
     "channel": "text",
+    "notes": "jsonb",
 }
 SETTLED_TYPES = {
     "id": "bigint",
@@ -108,6 +110,7 @@ SETTLED_TYPES = {
     "due_at": "timestamptz",
     "sent_at": "timestamptz",
     "problem": "text",
+    "notes": "jsonb",
     "held_for": "text",
     "worker": "text",
 }
@@ -128,7 +131,9 @@ def arrays(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> list[
 
 
 def plain(value: Any) -> Any:
-    """Return a value as psycopg takes it: it would take a member of an enumeration for its name."""
+    """Return a value as psycopg takes it: an enumeration by its value, a list (of notes) as JSON text."""
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
     return value.value if isinstance(value, Enum) else value
 
 
