@@ -1,6 +1,7 @@
 """Receipts: the list, each as it was committed, and the comparison with its rows of now."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin, messages
@@ -17,8 +18,9 @@ from kwit.admin.actions import answer_non_post, record_action
 from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Table
 from kwit.admin.filters import DateTimeFilter, Filter, FilterValues, FlagFilter, equals, parse_filters
-from kwit.admin.keyset import Page, parted_page_of
+from kwit.admin.keyset import Page, count_up_to, parted_page_of
 from kwit.db.fields import JSONItems
+from kwit.exports import EXPORT_ROWS_MAX
 from kwit.people.tenants import of_model
 
 from ..change_types import get_kind
@@ -267,16 +269,24 @@ class ChangeAdmin(ReadOnlyAdmin):
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         asked = parse_filters(self.filters, request.GET)
-        if asked.errors:
-            messages.error(request, " ".join(asked.errors.values()))
-            return redirect(self.url("changelist", **asked.texts))
+        if asked.errors or (unknown := sorted(set(request.GET) - {one.name for one in self.filters})):
+            unknown_text = "" if asked.errors else _("There is no filter “%s”.") % unknown[0][:40]
+            return refused_export(" ".join(asked.errors.values()) or unknown_text)
         rows = asked.apply(self.filters, self.list_queryset(request, asked))
+        if count_up_to(rows, most=EXPORT_ROWS_MAX) > EXPORT_ROWS_MAX:
+            text = _("More than %d receipts match. Narrow the filter, for example by time, and export in parts.")
+            return refused_export(text % EXPORT_ROWS_MAX)
         order = self.pinned(self.order_of(request, asked))
 
         def page_after(after: str) -> Page:
             return parted_page_of(rows, self.arms(request), order=order, size=CHUNK_ROWS, after=after)
 
         return receipts_stream(request, shape, page_after=page_after, look_up=looked_up, texts=asked.texts)
+
+
+def refused_export(text: str) -> HttpResponse:
+    """Return why no file was made: for a program a status, for a person a sentence."""
+    return HttpResponse(text, content_type="text/plain; charset=utf-8", status=HTTPStatus.BAD_REQUEST)
 
 
 def looked_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]:
