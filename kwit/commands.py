@@ -29,6 +29,19 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u
 SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
+#: Commands that a scheduler starts again and again.
+RECURRING_COMMANDS = ("notify_pass", "notify_deliver", "notify_work")
+
+
+def is_recurring_command() -> bool:
+    """
+    Whether this process runs a command that is started again and again.
+
+    It draws no page: importing the admin's modules would take longer than a pass that finds nothing.
+    """
+    return not set(sys.argv[1:2]).isdisjoint(RECURRING_COMMANDS)
+
+
 def escape_controls(text: str) -> str:
     """Return a text as one line in which no character acts on a terminal: a newline is shown as ``\\n``."""
     return UNSAFE.sub(lambda found: SHORT_ESCAPES.get(found[0], f"\\u{ord(found[0]):04x}"), text)
@@ -74,6 +87,9 @@ class KwitCommand(BaseCommand):
     database_help = "the database to work on; by default where the router leads"
     content = ""
     content_setting = ""
+
+    # A command is started each minute: other apps' checks, and the URL configuration that they load, are for ``check``.
+    requires_system_checks: tuple[str, ...] = ("kwit", "notify")
 
     is_json = False
     #: Whether the one JSON object has been written, or begun.

@@ -45,6 +45,10 @@ class UnknownMail(NotifyError):
     """A mail, a task or an event was asked for that is not there."""
 
 
+class WrongKey(NotifyError):
+    """What was given as an event's key cannot be one."""
+
+
 class NotAdopted(NotifyError):
     """Another control table could not be taken over; nothing was written. ``adoption`` names the faulty rows."""
 

@@ -4,8 +4,6 @@ import re
 from functools import lru_cache
 from typing import Any
 
-import regex
-
 ELLIPSIS = "…"
 #: UTF-16 code units of a tenant's name, which is a key: as long as in the receipts.
 TENANT_UNITS_MAX = 64
@@ -52,6 +50,8 @@ def shorten(text: str, units_max: int) -> str:
     """Return the text, cut before the last whole character (grapheme cluster) that fits, with an ellipsis."""
     if len(text) * 2 <= units_max or units(text) <= units_max:
         return text
+    import regex  # here, because few texts are too long and it takes as long to import as a third of a pass
+
     kept, left = [], units_max - units(ELLIPSIS)
     for character in regex.findall(r"\X", text):
         left -= units(character)

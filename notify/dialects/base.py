@@ -69,6 +69,7 @@ class ControlRow(NamedTuple):
     language: str
     recipients: str
     tenant: str = ""
+    original_key: str = ""
 
 
 class MailRow(NamedTuple):

@@ -120,6 +120,7 @@ BEGUN_TYPES = {
     "flight": "integer",
     "message_text": "text",
     "message_html": "text",
+    "message_token": "text",
 }
 
 
@@ -131,10 +132,10 @@ def arrays(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> list[
 
 
 def plain(value: Any) -> Any:
-    """Return a value as psycopg takes it: an enumeration by its value, a list (of notes) as JSON text."""
-    if isinstance(value, list):
-        return json.dumps(value, ensure_ascii=False)
-    return value.value if isinstance(value, Enum) else value
+    """Return a value as psycopg takes it: a member of an enumeration would be its name, a list part of the array."""
+    if isinstance(value, Enum):
+        return value.value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
 def table_of(types: Mapping[str, str]) -> str:
@@ -277,12 +278,13 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
     ) -> dict[tuple[int, int], int]:
         if not rows:
             return {}
-        keys, key2s, languages, recipients, tenants = zip(*sorted(rows), strict=True)
+        keys, key2s, *texts = zip(*sorted(rows), strict=True)
         with connection.cursor() as cursor:
             cursor.execute(
                 """
-                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
-                SELECT %s, given.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS given
+                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant, original_key)
+                SELECT %s, given.*
+                FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[]) AS given
                 ON CONFLICT (kind, key, key2) DO NOTHING
                 RETURNING key, key2, id
                 """,
@@ -291,7 +293,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
                     kind,
                     f"{{{','.join(map(str, keys))}}}",
                     f"{{{','.join(map(str, key2s))}}}",
-                    *map(text_array, (languages, recipients, tenants)),
+                    *map(text_array, texts),
                 ],
             )
             return {(key, key2): pk for key, key2, pk in cursor.fetchall()}

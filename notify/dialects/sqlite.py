@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any, cast
 from uuid import UUID
 
-import portalocker
 from django.core.exceptions import EmptyResultSet
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -37,6 +37,27 @@ _numbers = itertools.count(1)
 def memory_name(connection: BaseDatabaseWrapper) -> str:
     """Return what is the same for every thread's connection to a database in memory."""
     return str(connection.settings_dict["NAME"])
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    #: What a lock raises that somebody else has.
+    BLOCKED: type[OSError] = PermissionError
+
+    def lock_file(handle: IO[bytes]) -> None:
+        """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
+        handle.seek(0)
+        msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    #: What a lock raises that somebody else has.
+    BLOCKED: type[OSError] = BlockingIOError
+
+    def lock_file(handle: IO[bytes]) -> None:
+        """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_holder(handle: IO[bytes]) -> None:
@@ -95,12 +116,12 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
             except OSError as error:
                 raise LockUnusable(f"the lock file beside the database cannot be opened: {error}") from error
             try:
-                portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
-            except portalocker.AlreadyLocked:
+                lock_file(handle)
+            except BLOCKED:
                 holder = read_holder(handle)
                 handle.close()
                 return LockAnswer(BUSY, holder=holder)
-            except portalocker.LockException as error:
+            except OSError as error:
                 # A file system without locks is not a busy one: nobody would ever get it.
                 handle.close()
                 raise LockUnusable(f"the lock file {path} cannot be locked: {error}") from error
@@ -118,6 +139,8 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
         return not token.closed and is_same_file(token, path)
 
     def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
+        import portalocker
+
         path = self.lock_path(connection)
         if path is None:
             return memory_name(connection) not in _memory_holders

@@ -85,12 +85,12 @@ SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
 INSERT_CONTROLS = """
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
-INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant)
+INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant, original_key)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
-SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant
+SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant, r.original_key
 FROM OPENJSON(@rows) WITH (
     [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]',
-    tenant nvarchar(max) '$[4]'
+    tenant nvarchar(max) '$[4]', original_key nvarchar(max) '$[5]'
 ) AS r
 WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)

@@ -55,7 +55,7 @@ def explain_no_candidate(step: Step, key: int, key2: int, inquiry: Inquiry) -> I
     keys = {"key": key, "key2": key2} if "key2" in columns_of(step.events(Scope(now=inquiry.now))) else {"key": key}
     failing = failing_conditions(events, keys)
     if isinstance(step, FlaggedStep):
-        rows = step.flagged().using(inquiry.using).filter(**{step.flag_key: key})
+        rows = step.flagged_of(key=key, key2=key2, using=inquiry.using)
         if rows.exists() and not rows.filter(**{step.flag: False}).exists():
             text = _(
                 "All its rows carry the flag “%(flag)s” although no message was prepared: it was handled elsewhere."

@@ -80,7 +80,7 @@ def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) ->
     lines, frozen = Lines(), roundtrip_all([event.values for event in events])
     # What is rendered is what the body will be rendered from: the values as they come out of the row.
     values = [
-        template_values(thawed, kind=event.kind, key=event.key, key2=event.key2)
+        template_values(thawed, kind=event.kind, key=event.original_key or event.key, key2=event.key2)
         for event, (_text, thawed) in zip(events, frozen, strict=True)
     ]
     nothing = [""] * len(events)

@@ -86,7 +86,9 @@ def try_event(step: Step, mail: MailQueue, *, now: datetime, using: str) -> Even
     try:
         found = step.keyed_events(Scope(now=now), using=using)
         names = reading_order(columns_of(found))
-        row = found.filter(key=mail.control.key, key2=mail.control.key2).values_list(*names).first()
+        control = mail.control
+        asked = step.only(found, key=control.key, key2=control.key2, original_key=control.original_key)
+        row = asked.values_list(*names).first()
         event = event_reader(step.kind, names)(row) if row else None
     except Exception:  # a step that fails must not keep the mails of others from being released
         logger.exception("the event of mail %s cannot be read", mail.pk)
@@ -103,5 +105,12 @@ def frozen_event(mail: MailQueue) -> Event | None:
     control = mail.control
     language = supported_language(mail.language)
     return Event(
-        control.kind, control.key, control.key2, mail.recipients, language, "", thaw(mail.payload), mail.tenant
+        control.kind,
+        control.key,
+        control.key2,
+        mail.recipients,
+        language,
+        values=thaw(mail.payload),
+        tenant=mail.tenant,
+        original_key=control.original_key,
     )

@@ -51,6 +51,7 @@ EVENT = (
     Column("kind", TEXT, lambda row: row.control.kind),
     Column("key", INTEGER, lambda row: row.control.key),
     Column("key2", INTEGER, lambda row: row.control.key2),
+    Column("original_key", TEXT, lambda row: row.control.original_key),
 )
 ATTEMPT_COLUMNS = model_columns(
     Attempt,
@@ -117,7 +118,9 @@ class Controls(Resource):
     name = "control"
     about = "The control table: one row per event that has had its message prepared."
     model = Control
-    columns = model_columns(Control, "id", "kind", "key", "key2", "tenant", "language", "recipients", "created_at")
+    columns = model_columns(
+        Control, "id", "kind", "key", "key2", "original_key", "tenant", "language", "recipients", "created_at"
+    )
 
 
 class Mails(Resource):
@@ -227,7 +230,9 @@ class Explain(Source):
 
         Of an event of another tenant there is as little to say as of one that is nowhere.
         """
-        kind, key, key2 = asked["kind"], asked["key"], asked.get("key2")
+        kind = asked["kind"]
+        key, made = asked["key"].of_kind(kind)
+        key2 = asked.get("key2", made)
         if key2 is None:
             rows = of_model(request.user, Control).filter(kind=kind, key=key).order_by("key2")
             if len(known := list(rows.values_list("key2", flat=True)[: EXPLAINED_MAX + 1])) > EXPLAINED_MAX:

@@ -18,7 +18,8 @@ STATES = (QUEUED.value, BLOCKED.value)
 def control_row(message: Message) -> ControlRow:
     """Return the control row of a message."""
     event = message.event
-    return ControlRow(event.key, event.key2, message.language, ", ".join(message.recipients), message.tenant)
+    people = ", ".join(message.recipients)
+    return ControlRow(event.key, event.key2, message.language, people, message.tenant, event.original_key)
 
 
 def mail_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int]) -> list[MailRow]:

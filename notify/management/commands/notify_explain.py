@@ -3,7 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from ...explain.event import explain_event
+from django.core.management.base import CommandError
+
+from ...errors import NotifyError
+from ...explain.event import explain_key
 from ..command import NotifyCommand
 
 
@@ -16,11 +19,14 @@ class Command(NotifyCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
         parser.add_argument("kind", metavar="KIND")
-        parser.add_argument("key", type=int, metavar="KEY")
-        parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
+        parser.add_argument("key", metavar="KEY")
+        parser.add_argument("key2", nargs="?", metavar="KEY2")
 
-    def handle(self, *, kind: str, key: int, key2: int | None, database: str | None, **options: Any) -> None:
+    def handle(self, *, kind: str, key: str, key2: str | None, database: str | None, **options: Any) -> None:
         """Explain."""
-        told = explain_event(kind=kind, key=key, key2=key2, using=database)
+        try:
+            told = explain_key(kind=kind, key=key, key2=key2, using=database)
+        except NotifyError as error:
+            raise CommandError(str(error)) from error
         lines = [line for event in told.events for line in ("", *event.sentences)]
         self.print_result(told.as_json(), *lines[1:])

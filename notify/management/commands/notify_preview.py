@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from ...errors import NotifyError
-from ...operations.preview import Preview, preview_event, preview_example
+from ...operations.preview import Preview, preview_example, preview_key
 from ..command import NotifyCommand
 
 
@@ -21,19 +21,19 @@ class Command(NotifyCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("kind", metavar="KIND")
-        parser.add_argument("key", type=int, nargs="?", metavar="KEY")
-        parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
+        parser.add_argument("key", nargs="?", metavar="KEY")
+        parser.add_argument("key2", nargs="?", metavar="KEY2")
         parser.add_argument("--language", default="", metavar="CODE", help="as if the recipient spoke this language")
         parser.add_argument("--html", action="store_true", dest="is_html", help="print the HTML body only")
 
-    def handle(self, *, kind: str, key: int | None, is_html: bool, **options: Any) -> None:
+    def handle(self, *, kind: str, key: str | None, is_html: bool, **options: Any) -> None:
         """Preview."""
         language, using = options["language"], options["database"]
         try:
             if key is None:
                 found = [preview_example(kind, language=language)]
             else:
-                found = preview_event(kind=kind, key=key, key2=options["key2"], language=language, using=using)
+                found = preview_key(kind=kind, key=key, key2=options["key2"], language=language, using=using)
         except NotifyError as error:
             raise CommandError(str(error)) from error
         except DatabaseError:
