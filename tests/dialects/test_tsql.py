@@ -95,6 +95,7 @@ def notify_texts() -> Iterator[tuple[str, str]]:
     yield "try_lock", recorded(dialect.try_lock, [(0, 51)])
     yield "holder", recorded(dialect.holder)
     yield "is_locked", recorded(lambda c: dialect.is_locked(c, 51), [("Exclusive", 51)])
+    yield "is_lock_free", recorded(dialect.is_lock_free, [(1,)])
     yield "unlock", recorded(lambda c: dialect.unlock(c, 51))
     yield "enter_pass", recorded(dialect.enter_pass, [("OFF", -1, 0)])
     yield "leave_pass", recorded(lambda c: dialect.leave_pass(c, Session("OFF", -1, 0)))
