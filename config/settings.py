@@ -160,6 +160,7 @@ NOTIFY = {
 }
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+    "PLAN_EXPIRES": env.int("RECEIPTS_PLAN_EXPIRES", default=0),
     "LOG_ORIGIN": env.str("RECEIPTS_LOG_ORIGIN", default=""),
     "LOG_KEY_FILE": env.str("RECEIPTS_LOG_KEY_FILE", default=""),
     "LOG_KEYS": env.str("RECEIPTS_LOG_KEYS", default=""),
