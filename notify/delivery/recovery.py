@@ -1,4 +1,4 @@
-"""rescue: find mails whose worker went silent while they were on the wire."""
+"""rescue: find mails whose worker went silent while they were on the wire, or that a wrong clock has put off."""
 
 import logging
 from dataclasses import dataclass
@@ -17,6 +17,9 @@ from .writer import settle_alone
 
 logger = logging.getLogger(__name__)
 
+#: Below the 2,100 parameters of SQL Server.
+MAILS_PER_STATEMENT = 1000
+
 
 @dataclass(frozen=True)
 class Rescued:
@@ -26,6 +29,21 @@ class Rescued:
     refused: tuple[str, ...] = ()
 
 
+def undo_misdating(*, using: str, now: datetime) -> int:
+    """
+    Make due what a clock that was ahead has put off, or claimed for longer than any lease; return how many mails.
+
+    Transaction: its own, one per thousand mails.
+    """
+    mails, undone = MailQueue.objects.using(using), 0
+    ids = list(mails.misdated(now).order_by("pk").values_list("pk", flat=True))
+    for start in range(0, len(ids), MAILS_PER_STATEMENT):
+        with transaction.atomic(using=using, durable=True):
+            some = mails.filter(pk__in=ids[start : start + MAILS_PER_STATEMENT], state=MailState.QUEUED)
+            undone += some.update(due_at=now, worker="", lease_until=None)
+    return undone
+
+
 def rescue(*, using: str, now: datetime, conf: Conf) -> Rescued:
     """
     Find mails whose worker went silent while they were on the wire, and say so on each.
@@ -33,6 +51,7 @@ def rescue(*, using: str, now: datetime, conf: Conf) -> Rescued:
     One that the database refuses does not stop the others. Transaction: its own, one per mail.
     Raises: DatabaseError, when it is about no row.
     """
+    undo_misdating(using=using, now=now)
     lost = list(MailQueue.objects.using(using).lost(now).select_related("control"))
     uncertain, refused = 0, []
     for claim in load_claims(lost, using=using, conf=conf):
