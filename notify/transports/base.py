@@ -31,6 +31,10 @@ class Reply:
     enhanced: str = ""
     text: str = ""
 
+    def __str__(self) -> str:
+        """Return the answer as one line."""
+        return " ".join(str(part) for part in (self.code, self.enhanced, self.text) if part)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -41,6 +45,11 @@ class Result:
     reply: Reply = field(default_factory=Reply)
     #: Whether a "not now" only means "not in this transaction": it is tried again at once and costs no attempt.
     is_free: bool = False
+
+
+def same_for_all(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:
+    """Return one and the same outcome for several recipients."""
+    return [Result(recipient, outcome, reply) for recipient in recipients]
 
 
 class VerdictUnclear(ChannelDown):
