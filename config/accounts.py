@@ -1,17 +1,27 @@
 """
-What the optional accounts (django-allauth) ask of this site; imported by allauth itself, so only when it is on.
+Adapters, forms and addresses for the optional accounts (django-allauth); imported only when ``ACCOUNTS`` is on.
 
-Nobody signs up. Whoever comes in by single sign-on is a user without any right until an administrator gives him some.
+Nobody signs up. A user who comes from single sign-on has no permission until an administrator grants one. Pages for
+mail addresses and for a new password by mail exist only with ``ACCOUNTS_MAIL``.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Any
 
+from allauth.account import forms
+from allauth.account import urls as account_urls
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.models import EmailAddress
+from allauth.account.views import EmailView
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.urls import build_provider_urlpatterns
+from django.conf import settings
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import URLPattern, URLResolver, include, path
+from django.utils.translation import gettext as _
 from requests import RequestException
 
 from .signing_in import client_address
@@ -68,3 +78,57 @@ class ProviderTroubleMiddleware:
             return None
         logger.error("The provider of single sign-on does not answer: %s", exception)
         return render(request, "signing_in/provider.html", status=503)
+
+
+class ResetPasswordForm(forms.ResetPasswordForm):  # type: ignore[misc]
+    """Sends a link to verified addresses only: an unverified one may be anybody's."""
+
+    def clean_email(self) -> str:
+        """Find the active users who have verified the address and have a password to replace."""
+        address: str = super().clean_email()
+        verified = EmailAddress.objects.filter(email__iexact=address, verified=True, user__is_active=True)
+        users = [one.user for one in verified.select_related("user")]
+        self.users = [user for user in users if user.has_usable_password()]
+        return address
+
+
+class VerifiedEmailView(EmailView):  # type: ignore[misc]
+    """A user's addresses, of which only a verified one can become the primary one."""
+
+    def _action_primary(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        address = self._get_email_address(request)
+        if address is not None and not address.verified:
+            messages.error(request, _("Verify the address first."))
+            return None
+        return super()._action_primary(request, *args, **kwargs)
+
+
+#: Pages by which an account can be entered through a mailbox.
+MAIL_PAGES = frozenset(
+    {
+        *("account_email", "account_email_verification_sent", "account_confirm_email"),
+        *("account_reset_password", "account_reset_password_done"),
+        *("account_reset_password_from_key", "account_reset_password_from_key_done"),
+    }
+)
+#: Never there: codes by mail, and a first password for a user of single sign-on, which an open session could set.
+LEFT_OUT = frozenset(
+    {
+        *("account_set_password", "account_confirm_login_code", "account_request_login_code"),
+        *("account_request_reauthentication_code", "account_confirm_reauthentication_code"),
+    }
+)
+
+
+def urlpatterns() -> list[URLPattern | URLResolver]:
+    """Return the addresses of the accounts."""
+    left_out = LEFT_OUT if settings.ACCOUNTS_MAIL else LEFT_OUT | MAIL_PAGES
+    own = [one for one in account_urls.urlpatterns if one.name not in left_out | {"account_email"}]
+    if settings.ACCOUNTS_MAIL:
+        own.append(path("email/", VerifiedEmailView.as_view(), name="account_email"))
+    return [
+        path("", include(own)),
+        path("2fa/", include("allauth.mfa.urls")),
+        path("3rdparty/", include("allauth.socialaccount.urls")),
+        *build_provider_urlpatterns(),
+    ]

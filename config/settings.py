@@ -157,7 +157,12 @@ NOTIFY = {
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
 }
-KWIT = {
+KWIT: dict[str, Any] = {
+    # The reference project has no pages but Kwit's and Django's admin.
+    "STRICT_SITE": True,
+    "TOKEN_DAYS": env.int("KWIT_TOKEN_DAYS", default=365),
+    # What the ready-made groups of ``manage.py kwit_groups`` may see of the sample business.
+    "GROUPS": {"viewer": ["portal.view_order", "portal.view_orderline"]},
     "METRICS_TOKEN": env.str("METRICS_TOKEN", default=""),
     "METRICS_OPEN": env.bool("METRICS_OPEN", default=False),
 }
@@ -209,6 +214,8 @@ AXES_SENSITIVE_PARAMETERS = ["username", "login", "password", "ip_address", "cod
 # What counts attempts to guess a code is kept here; with several processes it must be one for all.
 CACHES = {"default": env.cache_url_config(env.str("CACHE_URL", default="locmemcache://"))}
 
+# Where somebody lands who signs in without, or with a refused, "next".
+LOGIN_URL, LOGIN_REDIRECT_URL = "admin:login", "admin:index"
 #: Second factor and single sign-on, with django-allauth (requirements/accounts.txt); not imported when off.
 ACCOUNTS = env.bool("ACCOUNTS", default=False)
 OIDC_SERVER_URL = env.str("OIDC_SERVER_URL", default="")
@@ -222,12 +229,21 @@ if ACCOUNTS:
     ]
     MIDDLEWARE[-1:-1] = ["allauth.account.middleware.AccountMiddleware", "config.accounts.ProviderTroubleMiddleware"]
     AUTHENTICATION_BACKENDS[-1] = "allauth.account.auth_backends.AuthenticationBackend"
-    LOGIN_URL, LOGIN_REDIRECT_URL, LOGOUT_REDIRECT_URL = "account_login", "admin:index", "account_login"
+    LOGIN_URL, LOGOUT_REDIRECT_URL = "account_login", "account_login"
     ACCOUNT_ADAPTER, SOCIALACCOUNT_ADAPTER = "config.accounts.AccountAdapter", "config.accounts.SocialAdapter"
     ACCOUNT_LOGIN_METHODS = {"username"}
     ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
-    # A name and a right come from an administrator; an address of mail gives nothing, so it need be nobody's alone.
+    # Addresses of one's own, and a new password by mail to a verified one of them (docs/signing-in.md).
+    ACCOUNTS_MAIL = env.bool("ACCOUNTS_MAIL", default=False)
+    ACCOUNT_FORMS = {"reset_password": "config.accounts.ResetPasswordForm"}
+    ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+    ACCOUNT_EMAIL_NOTIFICATIONS = ACCOUNTS_MAIL
+    # Whoever finds an open session changes nothing by which its account is entered.
+    ACCOUNT_REAUTHENTICATION_REQUIRED = True
+    ACCOUNT_REAUTHENTICATION_METHODS = ("password", "mfa")
+    # Sign-in needs no address; nobody signs up, so that an unverified one is no reason to refuse a second factor.
     ACCOUNT_EMAIL_VERIFICATION = "none"
+    MFA_ALLOW_UNVERIFIED_EMAIL = True
     ACCOUNT_UNIQUE_EMAIL = False
     ACCOUNT_SESSION_REMEMBER = False
     ACCOUNT_DEFAULT_HTTP_PROTOCOL = "http" if DEBUG else "https"
@@ -249,10 +265,7 @@ if ACCOUNTS:
             }
         }
         # The form that leads to the provider is followed by a redirect, which a browser counts as the form's target.
-        DESK_FORM_TARGETS = ["{0.scheme}://{0.netloc}".format(urlsplit(OIDC_SERVER_URL))]
-
-# What the ready-made groups of ``manage.py kwit_groups`` may see of the sample business.
-DESK_GROUPS = {"viewer": ["portal.view_order", "portal.view_orderline"]}
+        KWIT["FORM_TARGETS"] = ["{0.scheme}://{0.netloc}".format(urlsplit(OIDC_SERVER_URL))]
 
 SESSION_COOKIE_AGE = int(env.duration("SESSION_AGE", default="12:00:00").total_seconds())
 SECURE_REFERRER_POLICY = "same-origin"
@@ -272,8 +285,8 @@ if not DEBUG:
     # An orchestrator's probe speaks plain HTTP to the container itself.
     SECURE_REDIRECT_EXEMPT = [r"^healthz(/|$)"]
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)
-    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
-    SECURE_HSTS_PRELOAD = True
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
+    SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=True)
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
 if header := env.str("SECURE_PROXY_SSL_HEADER", default=""):

@@ -11,10 +11,11 @@ urlpatterns: list[URLPattern | URLResolver] = []
 if settings.ACCOUNTS:
     from allauth.account.decorators import secure_admin_login
 
-    # Not by a password alone: the second factor is asked for by the accounts' own sign-in. Before the admin's addresses
-    # are made, which keep the view that they find.
+    from . import accounts
+
+    # The accounts' own sign-in asks for the second factor. Before ``admin.site.urls``, which keeps the view it finds.
     admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
-    urlpatterns += [path("accounts/", include("allauth.urls"))]
+    urlpatterns += [path("accounts/", include(accounts.urlpatterns()))]
 urlpatterns += [
     path("admin/", admin.site.urls),
     path("", include("kwit.urls")),

@@ -1,4 +1,6 @@
-"""Who did what, when, on what; who belongs to which tenant; and the tokens of programs."""
+"""The log of actions, memberships of tenants, and API tokens."""
+
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
@@ -22,7 +24,7 @@ class ActionOutcome(models.TextChoices):
 
 class Action(models.Model):
     """
-    One thing a person asked for on these pages.
+    One action that a person took on these pages.
 
     Written before the work begins and closed after it, so that one whose process died stays ``open``. The actor is a
     name, not a key: the row outlives the user, and the user table may sit in another database.
@@ -62,7 +64,7 @@ class Action(models.Model):
 
 
 class Membership(models.Model):
-    """One user's belonging to one tenant: whose rows the pages, exports and the API show to him."""
+    """One user's membership of one tenant, whose rows pages, exports and the API show to the user."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships", verbose_name=_("user")
@@ -87,9 +89,9 @@ class Membership(models.Model):
 
 class Token(models.Model):
     """
-    One secret by which a program reads the API as its user.
+    One secret with which a program reads the API as its user.
 
-    Only the SHA-256 of it is kept: it has 256 random bits, so that neither salt nor a slow hash would add anything.
+    Only its SHA-256 is stored: it has 256 random bits, so that neither a salt nor a slow hash would add anything.
     """
 
     user = models.ForeignKey(
@@ -98,6 +100,8 @@ class Token(models.Model):
     name = models.CharField(_("name"), max_length=TOKEN_NAME_CHARS_MAX)
     prefix = models.CharField(_("begins with"), max_length=20)
     digest = models.CharField(max_length=64, unique=True)
+    #: The SHA-256 of the user's password hash when the token was made: with another password the token ends.
+    password_digest = models.CharField(max_length=64, db_default="")
     created_at = UtcDateTimeField(_("created"), db_default=UtcNow())
     last_used_at = UtcDateTimeField(_("last used"), null=True, blank=True)
     expires_at = UtcDateTimeField(_("ends"), null=True, blank=True)
@@ -120,3 +124,8 @@ class Token(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    def ends_at(self, *, days_max: int) -> datetime | None:
+        """Return when the token ends by its own date and by the site's limit, whichever comes first; None: never."""
+        limits = [self.expires_at, self.created_at + timedelta(days=days_max) if days_max else None]
+        return min((one for one in limits if one is not None), default=None)

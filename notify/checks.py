@@ -16,6 +16,8 @@ from django.utils import timezone
 from .conf import conf
 from .dialects import dialect_of
 from .errors import LockUnusable
+from .messages.names import unknown_names
+from .messages.values import ALWAYS
 from .models import KIND_LENGTH_MAX, Control, RunLog
 from .steps import FlaggedStep, Scope, Step, columns_of, registered
 
@@ -73,6 +75,7 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
         yield Error(f"events() {problem}", hint=hint, obj=type(step), id="notify.E004")
         return
     yield from check_event_time(step, events)
+    yield from check_names(step, columns_of(events))
     key = events.query.annotations.get("key") or events.query.resolve_ref("key")
     if isinstance(key, Col) and key.target.null:
         hint = "Filter them out in events(), so that nothing is left out in silence."
@@ -116,6 +119,21 @@ def check_templates(step: Step) -> Iterator[CheckMessage]:
         except TemplateSyntaxError as error:
             hint = "Correct the template."
             yield Error(f"the template {name} is faulty: {error}", hint=hint, obj=type(step), id="notify.E007")
+
+
+def check_names(step: Step, columns: Sequence[str]) -> Iterator[CheckMessage]:
+    """W008: a template uses a name that it never gets, which renders as nothing."""
+    known = {*columns, *ALWAYS} - {"recipients", "language", "assignee"}
+    for name in step.templates:
+        given = {"items", "count", *ALWAYS} if name.startswith(f"notify/mail/{step.template}.digest.") else known
+        try:
+            unknown = unknown_names(name, given)
+        except (TemplateDoesNotExist, TemplateSyntaxError):
+            continue  # E007 and W006 say so
+        for use in unknown:
+            hint = f"It renders as nothing. Known are {', '.join(sorted(given))}; add it to events(), or correct it."
+            text = f"{use.template}, line {use.line}: no value is called {use.name!r}"
+            yield Warning(text, hint=hint, obj=type(step), id="notify.W008")
 
 
 def shape_problem(events: Any) -> str:

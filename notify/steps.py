@@ -27,11 +27,14 @@ from django.utils import translation
 
 from .errors import UnknownStep
 from .models import Control
-from .text import clean
+from .text import clean, one_line, shorten
 
-#: The columns of an event that the engine reads; every other column is a value for the templates, and ``tenant``, the
-#: last of these, is one as well.
-RESERVED = ("key", "key2", "event_at", "recipients", "language", "assignee", "tenant")
+#: The columns of an event that the engine reads; every other column is a value for the templates, and the last two of
+#: these are values as well.
+RESERVED = ("key", "key2", "recipients", "language", "assignee", "event_at", "tenant")
+
+#: UTF-16 code units of a language that was asked for and is shown to people.
+LANGUAGE_UNITS_MAX = 40
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Event(NamedTuple):
     values: Mapping[str, Any] = MappingProxyType({})
     #: As the query gave it; one that is no tenant's name blocks the message.
     tenant: Any = ""
+    #: The language that was asked for, where the site does not have it and ``language`` is another.
+    asked_language: str = ""
 
 
 class Step:
@@ -93,6 +98,14 @@ class Step:
     keeps_quiet_hours: ClassVar[bool] = False
     #: Values of one event, as the templates get them; tests and previews render it.
     example: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The names of all templates that the step may have; a mail's subject, or a task's title, must be there."""
+        title = (f"notify/task/{self.task}.title.txt",) if self.task is not None else ()
+        parts = ("subject.txt", "body.txt", "body.html") if self.template is not None else ()
+        digest = tuple(f"digest.{part}" for part in parts) if self.digest else ()
+        return (*(f"notify/mail/{self.template}.{part}" for part in (*parts, *digest)), *title)
 
     def events(self, scope: Scope) -> QuerySet[Any, Any]:
         """Return one row per event in scope."""
@@ -206,32 +219,54 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
     recipients, language, assignee, tenant = (
         places.get(name) for name in ("recipients", "language", "assignee", "tenant")
     )
-    first = len(places) if tenant is None else tenant
+    first = min(places.get(name, len(places)) for name in ("event_at", "tenant"))
     value_names = names[first:]
 
     def as_event(row: Sequence[Any]) -> Event:
+        spoken, asked = find_language("" if language is None else str(row[language] or ""))
         return Event(
             kind,
             row[key],
             row[key2],
             None if recipients is None else row[recipients],
-            supported_language("" if language is None else str(row[language] or "")),
+            spoken,
             "" if assignee is None else clean(str(row[assignee] or "")),
             # Not strict: one row of a query is as long as the next, and this runs for each of them.
             dict(zip(value_names, row[first:])),  # noqa: B905
             "" if tenant is None or row[tenant] is None else row[tenant],
+            asked,
         )
 
     return as_event
 
 
-@lru_cache(maxsize=256)
-def supported_language(code: str) -> str:
-    """Return the site's language that serves a recipient best; the site's own where it has none like it."""
+@lru_cache(maxsize=1024)
+def find_language(given: str) -> tuple[str, str]:
+    """
+    Return the site's language that serves a recipient best, and what was asked for where that is another one.
+
+    ``pl``, ``PL``, ``"pl "`` are spellings of one language, ``pl_PL`` and ``pl-PL`` of another; what the site does not
+    have falls back to its parent (``pl``), then to the site's own.
+    """
+    # "pl_PL.UTF-8" and "sr@latin" are the names of POSIX.
+    asked = given.strip().replace("_", "-").lower().split(".")[0].split("@")[0]
+    if not asked:
+        return str(settings.LANGUAGE_CODE), ""
     try:
-        return translation.get_supported_language_variant((code or settings.LANGUAGE_CODE).lower())
+        found = translation.get_supported_language_variant(asked)
     except (LookupError, ValueError):  # ValueError: longer than any language code
-        return str(settings.LANGUAGE_CODE)
+        return str(settings.LANGUAGE_CODE), shorten(one_line(given), LANGUAGE_UNITS_MAX)
+    return found, "" if found.lower() == asked else asked
+
+
+def supported_language(code: str | None) -> str:
+    """Return the site's language that serves a recipient best; the site's own where it has none like it."""
+    return find_language(code or "")[0]
+
+
+def is_parent(language: str, asked: str) -> bool:
+    """Whether a recipient who asked for a language gets one that it is a variant of."""
+    return asked.split("-")[0] == language.split("-")[0].lower()
 
 
 __all__ = ["Event", "FlaggedStep", "Scope", "Step", "register", "registered"]

@@ -52,10 +52,10 @@ def shorten(text: str, units_max: int) -> str:
     """Return the text, cut before the last whole character (grapheme cluster) that fits, with an ellipsis."""
     if len(text) * 2 <= units_max or units(text) <= units_max:
         return text
-    kept, room = [], units_max - units(ELLIPSIS)
+    kept, left = [], units_max - units(ELLIPSIS)
     for character in regex.findall(r"\X", text):
-        room -= units(character)
-        if room < 0:
+        left -= units(character)
+        if left < 0:
             break
         kept.append(character)
     return "".join(kept).rstrip() + ELLIPSIS

@@ -10,9 +10,9 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Text
-from kwit.admin.filters import Choice, Filter, equals
+from kwit.admin.filters import ChoiceFilter, Filter, equals
 from notify.models import Control
 from notify.pages.explain import explain_url
 from receipts.models import StoredPlan
@@ -35,7 +35,7 @@ def states() -> Iterable[tuple[str, Text]]:
 
 
 @admin.register(OrderLine)
-class OrderLineAdmin(WindowAdmin):
+class OrderLineAdmin(ReadOnlyAdmin):
     """What is ordered, and how far each line has come."""
 
     intro = gettext_lazy(
@@ -56,9 +56,9 @@ class OrderLineAdmin(WindowAdmin):
     filters = (
         Filter("tenant", gettext_lazy("Tenant"), equals("tenant")),
         Filter("order", gettext_lazy("Order"), equals("order__number")),
-        Choice("state", gettext_lazy("State"), equals("state"), choices=states),
+        ChoiceFilter("state", gettext_lazy("State"), equals("state"), choices=states),
     )
-    acts = (
+    list_actions = (
         plan_act(kind="cancel", label=gettext_lazy("Plan their cancellation")),
         plan_act(kind="accept", label=gettext_lazy("Plan their acceptance")),
     )

@@ -107,11 +107,11 @@ def run_command(name: str, *arguments: str, using: str) -> dict[str, Any]:
 def another_session_holding_the_lock(*, using: str) -> Iterator[None]:
     """Hold the pass lock in a second session of the same database, as a pass on another machine would."""
     with contextlib.closing(connections[using].copy()) as second:
-        room = dialect_of(second)
-        answer = room.try_lock(second)
+        dialect = dialect_of(second)
+        answer = dialect.try_lock(second)
         if not answer.is_granted:
             raise CommandError(f"another pass is running on this database ({answer.holder or 'unknown session'})")
         try:
             yield
         finally:
-            room.unlock(second, answer.token)
+            dialect.unlock(second, answer.token)

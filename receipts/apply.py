@@ -161,7 +161,7 @@ def apply_surely(
 
 def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable[[float], None]) -> Outcome:
     """Apply, again over a new connection when one is lost; ``apply`` returns False when it finds itself applied."""
-    connection, room = connections[alias], dialect_of(connections[alias])
+    connection, dialect = connections[alias], dialect_of(connections[alias])
     # A connection inside the caller's transaction cannot be replaced: what was lost with it is the caller's to repeat.
     pauses = (None,) if connection.in_atomic_block else (*RECONNECT_PAUSES_S, None)
     lost: Exception | None = None
@@ -171,7 +171,7 @@ def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable
         try:
             applied = apply()
         except (DatabaseError, InterfaceError) as error:
-            if not room.is_lost(error) or connection.in_atomic_block:
+            if not dialect.is_lost(error) or connection.in_atomic_block:
                 raise
             lost, was_connected = error, was_connected or connection.connection is not None
             connection.close()
@@ -199,11 +199,15 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
             with transaction.atomic(using=alias, durable=durable):
                 return verb()
         except DatabaseError as error:
-            room = dialect_of(connection)
-            if connection.in_atomic_block and not connection.needs_rollback and room.has_lost_transaction(connection):
+            dialect = dialect_of(connection)
+            if (
+                connection.in_atomic_block
+                and not connection.needs_rollback
+                and dialect.has_lost_transaction(connection)
+            ):
                 # The caller must not go on as if what it wrote before were still there.
                 transaction.set_rollback(True, using=alias)
-            if not room.is_collision(error):
+            if not dialect.is_collision(error):
                 raise
             if attempt == attempts_max:
                 raise Collided from error
@@ -213,13 +217,13 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
 def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
     """Change one row, or say why not."""
     connection, (target,) = connections[alias], plan.targets
-    room, shape = dialect_of(connection), kind.shape(connection)
-    row = room.change_row(connection, shape, plan.tenant, target)
+    dialect, shape = dialect_of(connection), kind.shape(connection)
+    row = dialect.change_row(connection, shape, plan.tenant, target)
     if row is not None:
         if kind.state_after not in (None, row.state):
             raise NotWritten(f"row {row.id} was changed, but its state is {row.state!r}; look for triggers")
         return Target(id=row.id, revision=int(row.revision or 0), qty=int(row.qty or 0))
-    standing = room.stale_rows(connection, shape, plan.tenant, [target])
+    standing = dialect.stale_rows(connection, shape, plan.tenant, [target])
     raise Stale(explained(kind, plan, standing)) if standing else Collided
 
 
@@ -260,10 +264,10 @@ def is_applied(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> bool:
 def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
     """Lock, compare, change and audit every row; raise when one is not as approved."""
     connection = connections[alias]
-    room, shape = dialect_of(connection), kind.shape(connection)
-    if standing := room.stale_rows(connection, shape, plan.tenant, plan.targets):
+    dialect, shape = dialect_of(connection), kind.shape(connection)
+    if standing := dialect.stale_rows(connection, shape, plan.tenant, plan.targets):
         raise Stale(explained(kind, plan, standing))
-    changed = room.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)
+    changed = dialect.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)
     if changed != len(plan.targets):
         raise NotWritten(
             f"all {len(plan.targets)} rows of {plan.change_id!r} were as approved, but the database changed {changed}; "

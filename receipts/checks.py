@@ -11,8 +11,10 @@ from typing import Any
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
-from django.db import DatabaseError, NotSupportedError, connections, models, router
+from django.db import DatabaseError, connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from kwit.db.dialect import UnknownDatabase
 
 from .change_types import ChangeKind, each_kind
 from .conf import load_settings
@@ -140,20 +142,20 @@ def database_flaws(alias: str) -> Iterator[CheckMessage]:
     """Find what is wrong with one database."""
     connection = connections[alias]
     try:
-        room = dialect_of(connection)
+        dialect = dialect_of(connection)
         tables = set(connection.introspection.table_names())
-    except NotSupportedError as error:
+    except UnknownDatabase as error:
         yield Error(f"{alias}: {error}", hint="use one of these databases", id="receipts.E034")
         return
     except DatabaseError as error:
         yield does_not_answer(alias, error)
         return
-    for found in room.weaknesses(connection):
+    for found in dialect.weaknesses(connection):
         kind = Error if found.is_error else Warning
         yield kind(f"{alias}: {found.about}", hint=found.what_to_do, id=found.id)
     yield from schema_flaws(alias, connection, tables)
     if Change._meta.db_table in tables:
-        if missing := room.missing_guards(connection):
+        if missing := dialect.missing_guards(connection):
             yield Error(
                 f"{alias}: receipts can be changed: triggers missing or off: {', '.join(missing)}",
                 hint="migrate receipts to 0001 and forth again, or enable them",

@@ -19,8 +19,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.introspection import TableInfo
 from django.db.backends.signals import connection_created
 
-from notify.dialects import sqlserver as microsoft
-from notify.dialects import tsql
+from kwit.db.dialect import SqlServerDialect
+from notify.dialects import sqlserver
 
 
 @cache
@@ -75,7 +75,7 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     know_temporary_names(connection)
     connection_created.connect(know_temporary_names, dispatch_uid="babelfish's names")
     # Its errors are PostgreSQL's in PostgreSQL's words.
-    microsoft.TRANSIENT_MARKS += ("deadlock detected", "lock timeout")
+    SqlServerDialect.TRANSIENT_MARKS += ("deadlock detected", "lock timeout")
     # Others' tables as they are today: their migrations need ALTER COLUMN … NULL, or names of more than 63 characters.
     settings.MIGRATION_MODULES = {app.label: None for app in apps.get_app_configs() if app.label not in OURS}
     introspection = type(connection.introspection)
@@ -88,11 +88,11 @@ def work_around(connection: Any, **kwargs: Any) -> None:
     execute = wrapper.execute
 
     def execute_with_nulls_written_out(self: Any, sql: str, params: Any = None) -> Any:
-        if tsql.LOCK in sql:
+        if sqlserver.LOCK in sql:
             lock_calls[0] += 1
             # Busy is -999 there, and application locks belong to the whole server: suites on two databases would meet.
             sql = sql.replace("SELECT @code,", "SELECT CASE @code WHEN -999 THEN -1 ELSE @code END,")
-            sql = sql.replace(f"N'{tsql.LOCK}'", f"N'{tsql.LOCK} {self.connection.settings_dict['NAME']}'")
+            sql = sql.replace(f"N'{sqlserver.LOCK}'", f"N'{sqlserver.LOCK} {self.connection.settings_dict['NAME']}'")
         if sql.startswith("SET IDENTITY_INSERT") and RETURNED in sql:
             # No id may be given there to a row that OUTPUT puts into a table: read it from its own table instead.
             sql = re.sub(r"SET NOCOUNT ON; .*?; INSERT INTO", "SET NOCOUNT ON; INSERT INTO", sql, count=1)

@@ -54,12 +54,12 @@ def flush_may_empty_receipts() -> Iterator[None]:
         connection = self.connection
         if not any(Change._meta.db_table in sql for sql in sql_list):
             return plain(self, sql_list)
-        room = dialect_of(connection)
+        dialect = dialect_of(connection)
         with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
-            for statement in room.unguard(connection):
+            for statement in dialect.unguard(connection):
                 cursor.execute(statement)
             plain(self, sql_list)
-            for statement in room.guard(connection):
+            for statement in dialect.guard(connection):
                 cursor.execute(statement)
 
     BaseDatabaseOperations.execute_sql_flush = execute_sql_flush

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.models import Membership
 from tests.browser.story import make_user
 from tests.walking import OURS as OUR_APPS
@@ -175,7 +175,7 @@ def test_each_page_of_a_model_with_a_tenant_says_how_it_keeps_it() -> None:
     without = [
         page
         for model, page in pages_of_ours().items()
-        if isinstance(page, WindowAdmin) and has_tenant(model) and not page.tenant_lookup
+        if isinstance(page, ReadOnlyAdmin) and has_tenant(model) and not page.tenant_lookup
     ]
 
     assert without == []
@@ -186,7 +186,7 @@ def test_a_member_sees_his_own_rows(client: Client, own: Rows) -> None:
     client.force_login(member())
 
     for model, page in pages_of_ours().items():
-        if isinstance(page, WindowAdmin) and page.tenant_lookup:
+        if isinstance(page, ReadOnlyAdmin) and page.tenant_lookup:
             shown = client.get(f"/admin/{model._meta.app_label}/{model._meta.model_name}/")
             assert shown.status_code == 200
             assert OWN.lower() in shown.content.decode().lower(), model

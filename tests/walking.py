@@ -170,7 +170,7 @@ def arguments(route: str, pattern: URLPattern, rows: Rows) -> Iterator[dict[str,
 def slug_words(model: type[Model] | None) -> list[str]:
     """Return the names of a model's actions."""
     page = admin.site._registry.get(model) if model else None
-    return [act.name for act in getattr(page, "acts", ())] or ["no-such-thing"]
+    return [act.name for act in getattr(page, "list_actions", ())] or ["no-such-thing"]
 
 
 def model_of(route: str) -> type[Model] | None:

@@ -4,12 +4,17 @@ What people may do on a list: asked for, confirmed on a page that shows the numb
 A verb gets primary keys in chunks and opens its own transaction; how many rows it changed is the answer.
 """
 
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
@@ -20,7 +25,7 @@ from ..models import NAME_CHARS_MAX, NOTE_CHARS_MAX, SCOPE_CHARS_MAX, Action, Ac
 from .components import Text
 
 #: Rows one action touches at most; whoever wants more repeats it and sees the next number.
-ACT_ROWS_MAX = 10_000
+ACTION_ROWS_MAX = 10_000
 #: Rows per call of a verb: a short transaction, and below SQL Server's 2,100 parameters.
 CHUNK_ROWS = 500
 
@@ -32,7 +37,7 @@ Verb = Callable[..., int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Act:
+class ListAction:
     """One action of a list."""
 
     name: str
@@ -44,7 +49,7 @@ class Act:
     verb: Verb | None = None
     #: The rows on which it can be done; the verb asks again when it writes.
     eligible: Callable[[QuerySet[Any]], QuerySet[Any]]
-    #: Called with the admin, the request and the `Chosen` rows: asks and does all by itself, and records what it did.
+    #: Called with the admin, the request and the `Selection`: asks, acts and records by itself.
     page: Callable[..., HttpResponse] | None = None
     form: type[forms.Form] | None = None
     #: What the form begins with, from the first of the rows.
@@ -54,10 +59,10 @@ class Act:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """The rows of an action with a page of its own; ``keys`` is one longer than ACT_ROWS_MAX when there are more."""
+class Selection:
+    """The rows of an action with a page of its own; ``keys`` is one longer than ACTION_ROWS_MAX when there are more."""
 
-    act: Act
+    act: ListAction
     rows: QuerySet[Any]
     keys: Sequence[int]
     top: int
@@ -65,7 +70,7 @@ class Chosen:
 
 
 @dataclass
-class Doing:
+class ActionProgress:
     """How far an action has come."""
 
     done: int = 0
@@ -73,9 +78,9 @@ class Doing:
 
 
 @contextmanager
-def recorded(
+def record_action(
     *, actor: str, name: str, subject: str, scope: str, asked: int, tenant: str = "", using: str | None = None
-) -> Iterator[Doing]:
+) -> Iterator[ActionProgress]:
     """
     Record an action: open before the work, closed after it with what was done, also when it failed.
 
@@ -93,7 +98,7 @@ def recorded(
         asked=asked,
         tenant=tenant,
     )
-    doing, outcome = Doing(), ActionOutcome.FAILED
+    doing, outcome = ActionProgress(), ActionOutcome.FAILED
     try:
         yield doing
         outcome = ActionOutcome.DONE
@@ -101,8 +106,8 @@ def recorded(
         actions.filter(pk=action.pk).update(outcome=outcome, done=doing.done, note=doing.note[:NOTE_CHARS_MAX])
 
 
-def perform(
-    act: Act,
+def run_action(
+    act: ListAction,
     pks: Sequence[int],
     *,
     actor: str,
@@ -116,14 +121,16 @@ def perform(
     if act.verb is None:
         raise TypeError(f"the action {act.name!r} has a page of its own, and no verb")
     note = ", ".join(f"{name}={value}" for name, value in data.items())
-    with recorded(actor=actor, name=act.name, subject=subject, scope=scope, asked=len(pks), tenant=tenant) as doing:
+    with record_action(
+        actor=actor, name=act.name, subject=subject, scope=scope, asked=len(pks), tenant=tenant
+    ) as doing:
         doing.note = note
         for start in range(0, len(pks), CHUNK_ROWS):
             doing.done += act.verb(pks[start : start + CHUNK_ROWS], actor=actor, using=using, **data)
     return doing.done
 
 
-def not_posted(request: HttpRequest, *, back: str) -> HttpResponse:
+def answer_non_post(request: HttpRequest, *, back: str) -> HttpResponse:
     """
     Answer for a page that takes POST only: do nothing, and lead whoever follows its address to where it is asked.
 
@@ -149,3 +156,25 @@ class Confirmation:
     hidden: Sequence[tuple[str, str]] = field(default_factory=tuple)
     table: Any = None
     back: str = ""
+
+
+def start_command(*arguments: str) -> None:
+    """
+    Start ``manage.py`` with these arguments in a process of its own and return at once.
+
+    A web worker's transaction or time limit must not end the work. Raises: OSError when no process can be started.
+    """
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    process = subprocess.Popen(  # noqa: S603 - no part of it comes from the request
+        [sys.executable, "-m", "django", *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    # Its exit status has to be read, or it stays in the process table until the web worker ends.
+    threading.Thread(target=process.wait, name=f"{arguments[0]}-{process.pid}", daemon=True).start()

@@ -25,9 +25,18 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..people.tenants import tenants_of, within
-from .actions import ACT_ROWS_MAX, MATCHING, SELECTED, Act, Chosen, Confirmation, not_posted, perform
+from .actions import (
+    ACTION_ROWS_MAX,
+    MATCHING,
+    SELECTED,
+    Confirmation,
+    ListAction,
+    Selection,
+    answer_non_post,
+    run_action,
+)
 from .components import Detail, Link, Row, Table, Text
-from .filters import Asked, Filter, controls, read, whole
+from .filters import Filter, FilterValues, filter_controls, parse_filters, parse_integer
 from .keyset import AFTER, BEFORE, Page, parted_page_of
 
 #: Rows a confirmation page names.
@@ -36,7 +45,7 @@ NAMED_ROWS = 10
 ARMS_MAX = 20
 
 
-class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Lists and shows rows; an engine says how a row looks and what may be done."""
 
     #: Leads from a row to its tenant: ``tenant``, ``change__tenant``. Without it the rows are the installation's, and
@@ -46,14 +55,16 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     is_for_everybody: ClassVar[bool] = False
     page_rows = 50
     filters: ClassVar[Sequence[Filter]] = ()
-    acts: ClassVar[Sequence[Act]] = ()
+    #: Tells ``StrictPolicyMiddleware`` that it protects these pages.
+    is_kwit_page = True
+    list_actions: ClassVar[Sequence[ListAction]] = ()
     head: ClassVar[Sequence[Text]] = ()
     #: Places in ``head`` whose cells are numbers.
     numbers: ClassVar[frozenset[int]] = frozenset()
     intro: ClassVar[Text] = ""
-    nothing: ClassVar[Text] = ""
+    empty_text: ClassVar[Text] = ""
     #: What the record of an action calls the selected rows by; a key says nothing of a row that is gone.
-    named_by = "pk"
+    label_field = "pk"
     actions = None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -82,15 +93,15 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     # What an engine says.
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_for(self, asked: FilterValues) -> Sequence[str]:
         """Return the order of the list: one that an index serves under these filters."""
         return ("-pk",)
 
-    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
+    def order_of(self, request: HttpRequest, asked: FilterValues) -> Sequence[str]:
         """Return the order for this user: members of tenants may need another index than those who see all."""
         return self.order_for(asked)
 
-    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Return the rows of the list before its filters."""
         return self.get_queryset(request)
 
@@ -118,7 +129,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_urls(self) -> list[URLPattern]:
         """Add the address of the actions; they commit by themselves, so no request-wide transaction around them."""
-        act = transaction.non_atomic_requests(self.admin_site.admin_view(self.act_view))
+        act = transaction.non_atomic_requests(self.admin_site.admin_view(self.action_view))
         return [path("act/<slug:name>/", act, name=self.url_name("act")), *super().get_urls()]
 
     def url_name(self, page: str) -> str:
@@ -135,7 +146,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         address = reverse(name, args=args, current_app=self.admin_site.name)
         return f"{address}?{urlencode(query)}" if query else address
 
-    def way(self, request: HttpRequest, model: type[Model], page: str, *args: Any, **query: Any) -> str:
+    def url_if_allowed(self, request: HttpRequest, model: type[Model], page: str, *args: Any, **query: Any) -> str:
         """Return an address of another model's admin, empty when this user may not see it."""
         is_there = self.admin_site.is_registered(model)
         is_allowed = is_there and self.admin_site.get_model_admin(model).has_view_permission(request)
@@ -149,11 +160,11 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Show one page of the list."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        asked = read(self.filters, request.GET)
-        found = asked.apply(self.filters, self.listed(request, asked))
+        asked = parse_filters(self.filters, request.GET)
+        found = asked.apply(self.filters, self.list_queryset(request, asked))
         place = {name: request.GET.get(name, "") for name in (AFTER, BEFORE)}
         page = self.page(request, found, order=self.order_of(request, asked), size=self.page_rows, **place)
-        allowed = self.acts_for(request)
+        allowed = self.actions_for(request)
         return TemplateResponse(
             request,
             "kwit/list.html",
@@ -161,8 +172,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 request,
                 title=self.opts.verbose_name_plural,
                 intro=self.intro,
-                nothing=self.nothing or _("Nothing here."),
-                controls=controls(self.filters, asked),
+                nothing=self.empty_text or _("Nothing here."),
+                controls=filter_controls(self.filters, asked),
                 is_filtered=bool(asked.texts),
                 table=Table(head=self.head, rows=self.rows(request, page.rows), numbers=self.numbers),
                 acts=[act for act in allowed if not act.is_single],
@@ -197,8 +208,8 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Show a row's own page."""
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        row = self.found(request, self.key_from(object_id))
-        offered = self.eligible_acts(self.acts_for(request), row)
+        row = self.get_row(request, self.key_from(object_id))
+        offered = self.eligible_actions(self.actions_for(request), row)
         page = self.detail(request, row)
         return TemplateResponse(
             request,
@@ -214,17 +225,17 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
         Django's own page would look for the row first, by any field that the address names, and fail on an empty name.
         """
-        self.found(request, self.key_from(object_id))
+        self.get_row(request, self.key_from(object_id))
         raise PermissionDenied
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show Django's own history of a row; of one that is not there, or another tenant's, nothing."""
-        self.found(request, self.key_from(object_id))
+        self.get_row(request, self.key_from(object_id))
         return super().history_view(request, object_id, extra_context)
 
-    def found(self, request: HttpRequest, pk: str) -> Any:
+    def get_row(self, request: HttpRequest, pk: str) -> Any:
         """Return a row the user may see. Raises: Http404, PermissionDenied."""
         try:
             # PostgreSQL takes no NUL in a text, so that no row can have one.
@@ -240,26 +251,26 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     # The actions.
 
-    def acts_for(self, request: HttpRequest) -> list[Act]:
+    def actions_for(self, request: HttpRequest) -> list[ListAction]:
         """Return the actions a user is allowed."""
-        return [act for act in self.acts if request.user.has_perm(act.permission)]
+        return [act for act in self.list_actions if request.user.has_perm(act.permission)]
 
-    def eligible_acts(self, acts: Sequence[Act], row: Model) -> list[Act]:
+    def eligible_actions(self, acts: Sequence[ListAction], row: Model) -> list[ListAction]:
         """Return which of these actions can be done to a row; one query."""
         rows = self.model._default_manager.using(row._state.db)
         asked = {f"may_{act.name}": Exists(act.eligible(rows.filter(pk=OuterRef("pk")))) for act in acts}
         found = rows.filter(pk=row.pk).annotate(**asked).values(*asked).first() if asked else None
         return [act for act in acts if found and found[f"may_{act.name}"]]
 
-    def act_view(self, request: HttpRequest, name: str) -> HttpResponse:
+    def action_view(self, request: HttpRequest, name: str) -> HttpResponse:
         """Ask for confirmation of an action, or do it when confirmed."""
-        act = next((one for one in self.acts if one.name == name), None)
+        act = next((one for one in self.list_actions if one.name == name), None)
         if act is None or not self.has_view_permission(request):
             raise Http404(_("There is no such action."))
         if not request.user.has_perm(act.permission):
             raise PermissionDenied
         if request.method != "POST":
-            return not_posted(request, back=self.back(request))
+            return answer_non_post(request, back=self.back(request))
         is_matching = request.POST.get("scope") == MATCHING
         pks = self.posted_keys(request)
         if not is_matching and not pks:
@@ -271,13 +282,13 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if act.is_single and len(keys) > 1:
             raise BadRequest("this is done to one row at a time")
         if act.page is not None:
-            return act.page(self, request, Chosen(act=act, rows=rows, keys=keys, top=top, is_matching=is_matching))
+            return act.page(self, request, Selection(act=act, rows=rows, keys=keys, top=top, is_matching=is_matching))
         form = self.form_for(request, act, keys)
         if "confirmed" not in request.POST or (form is not None and not form.is_valid()):
             return self.confirm(request, act, keys, top=top, form=form, is_matching=is_matching)
-        done = perform(
+        done = run_action(
             act,
-            keys[:ACT_ROWS_MAX],
+            keys[:ACTION_ROWS_MAX],
             actor=request.user.get_username(),
             using=router.db_for_write(self.model),
             subject=self.opts.label_lower,
@@ -287,7 +298,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
         text = ngettext("%(act)s: %(done)d row.", "%(act)s: %(done)d rows.", done)
         messages.success(request, text % {"act": act.label, "done": done})
-        if missed := len(keys[:ACT_ROWS_MAX]) - done:
+        if missed := len(keys[:ACTION_ROWS_MAX]) - done:
             text = ngettext("%d row was left as it is.", "%d rows were left as they are.", missed)
             messages.warning(request, text % missed)
         return redirect(self.back(request))
@@ -295,11 +306,11 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def keys_of(self, rows: QuerySet[Any]) -> tuple[list[int], str]:
         """Return the keys that one action may touch and one more, and their tenant when they are of one; one query."""
         tenant = F(self.tenant_lookup) if self.tenant_lookup else Value("")
-        found = list(rows.order_by("pk").values_list("pk", tenant)[: ACT_ROWS_MAX + 1])
-        tenants = {tenant for _, tenant in found[:ACT_ROWS_MAX]}
+        found = list(rows.order_by("pk").values_list("pk", tenant)[: ACTION_ROWS_MAX + 1])
+        tenants = {tenant for _, tenant in found[:ACTION_ROWS_MAX]}
         return [pk for pk, _ in found], tenants.pop() if len(tenants) == 1 else ""
 
-    def form_for(self, request: HttpRequest, act: Act, keys: Sequence[int]) -> forms.Form | None:
+    def form_for(self, request: HttpRequest, act: ListAction, keys: Sequence[int]) -> forms.Form | None:
         """Return an action's form: as it was sent, or as the first of the rows is now."""
         if act.form is None or "confirmed" in request.POST:
             return act.form(request.POST) if act.form else None
@@ -309,7 +320,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def posted_keys(self, request: HttpRequest) -> list[int]:
         """Return the selected keys, at most a page of them. Raises: BadRequest."""
         try:
-            return [whole(text) for text in request.POST.getlist("pk")[: self.page_rows]]
+            return [parse_integer(text) for text in request.POST.getlist("pk")[: self.page_rows]]
         except ValueError as error:
             raise BadRequest("a key is not a number") from error
 
@@ -317,7 +328,7 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the newest row there was when the number was shown: what came later is not touched."""
         if text := request.POST.get("top"):
             try:
-                return whole(text)
+                return parse_integer(text)
             except ValueError as error:
                 raise BadRequest("top is not a number") from error
         return self.get_queryset(request).order_by("-pk").values_list("pk", flat=True).first() or 0
@@ -326,16 +337,16 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Return the selected rows, or all that match the filter."""
         rows = self.get_queryset(request)
         if is_matching:
-            asked = read(self.filters, request.GET)
-            return asked.apply(self.filters, self.listed(request, asked))
+            asked = parse_filters(self.filters, request.GET)
+            return asked.apply(self.filters, self.list_queryset(request, asked))
         return rows.filter(pk__in=pks)
 
     def scope_text(self, request: HttpRequest, *, is_matching: bool, pks: Sequence[int]) -> str:
         """Return what the action's row says about which rows."""
         if is_matching:
-            return "?" + urlencode(read(self.filters, request.GET).texts)
+            return "?" + urlencode(parse_filters(self.filters, request.GET).texts)
         rows = self.get_queryset(request).filter(pk__in=pks).order_by("pk")
-        return ", ".join(map(str, rows.values_list(self.named_by, flat=True)))
+        return ", ".join(map(str, rows.values_list(self.label_field, flat=True)))
 
     def back(self, request: HttpRequest) -> str:
         """Return where an action leads: to the row's own page when it came from there, else to the list."""
@@ -343,21 +354,21 @@ class WindowAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         is_from_detail = request.POST.get("from") == "detail" and len(keys) == 1
         if is_from_detail and self.get_queryset(request).filter(pk=keys[0]).exists():
             return self.url("change", keys[0])
-        return self.url("changelist", **read(self.filters, request.GET).texts)
+        return self.url("changelist", **parse_filters(self.filters, request.GET).texts)
 
     def confirm(
-        self, request: HttpRequest, act: Act, keys: Sequence[int], *, top: int, form: Any, is_matching: bool
+        self, request: HttpRequest, act: ListAction, keys: Sequence[int], *, top: int, form: Any, is_matching: bool
     ) -> HttpResponse:
         """Show the number and the first of the rows, and ask once more."""
-        number = min(len(keys), ACT_ROWS_MAX)
+        number = min(len(keys), ACTION_ROWS_MAX)
         named = self.get_queryset(request).filter(pk__in=keys[:NAMED_ROWS]).order_by("pk")
         notes: list[Text] = []
         left_out = len(self.posted_keys(request)) - number
         if not is_matching and left_out > 0:
             text = ngettext("%d selected row does not allow it.", "%d selected rows do not allow it.", left_out)
             notes.append(text % left_out)
-        if len(keys) > ACT_ROWS_MAX:
-            notes.append(_("More rows match. This takes the first %d; repeat it for the rest.") % ACT_ROWS_MAX)
+        if len(keys) > ACTION_ROWS_MAX:
+            notes.append(_("More rows match. This takes the first %d; repeat it for the rest.") % ACTION_ROWS_MAX)
         hidden = [("scope", MATCHING if is_matching else SELECTED), ("top", str(top)), ("confirmed", "1")]
         hidden += [("from", "detail")] if request.POST.get("from") == "detail" else []
         hidden += [("pk", str(pk)) for pk in self.posted_keys(request)]

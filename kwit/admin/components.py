@@ -121,7 +121,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One part of a detail page: facts, a table, a text kept as it is, sentences, a framed document, or several."""
+    """One part of a detail page: facts, a table, a text kept as it is, sentences, a sandboxed document, or several."""
 
     title: Text = ""
     facts: Sequence[Fact] = ()
@@ -130,7 +130,7 @@ class Section:
     #: Sentences, and their language when it is not the page's.
     lines: Sequence[Text] = ()
     lang: str = ""
-    #: The address of a document shown in a sandboxed frame; see ``kwit.frames``.
+    #: The address of a document shown in a sandboxed frame; see ``kwit.middleware.sandboxed``.
     frame: str = ""
     #: Ways to other parts of the table, above it; the one that is shown has no address.
     choices: Sequence[Link] = ()

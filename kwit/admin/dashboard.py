@@ -15,11 +15,11 @@ from django.utils.translation import gettext as _
 
 from ..people.tenants import tenants_of
 from .components import Badge, Finding, Text
-from .time_ranges import Window
+from .time_ranges import TimeRange
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
+class PanelContent:
     """What a panel shows now, and what it found that is not well."""
 
     context: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Panel:
     template: str
     #: Whoever has it sees the panel.
     permission: str
-    build: Callable[[HttpRequest, Window], Built]
+    build: Callable[[HttpRequest, TimeRange], PanelContent]
     #: Said by a panel whose numbers are those of the user's tenants; others are for those who see all tenants.
     is_for_tenants: bool = False
 
@@ -58,7 +58,7 @@ def panels_for(user: AbstractBaseUser | AnonymousUser) -> list[Panel]:
     ]
 
 
-def build(panel: Panel, request: HttpRequest, window: Window) -> Built:
+def build(panel: Panel, request: HttpRequest, window: TimeRange) -> PanelContent:
     """Build a panel; when its database does not answer, that is the finding, and the others are still shown."""
     try:
         return panel.build(request, window)
@@ -66,4 +66,4 @@ def build(panel: Panel, request: HttpRequest, window: Window) -> Built:
         what_to_do = _("Look at the database server and at the address in the settings.")
         text = _("The database of “%(title)s” does not answer: %(error)s") % {"title": panel.title, "error": error}
         badge = Badge(_("error"), "✗", "bad")
-        return Built(context={}, findings=[Finding(badge=badge, text=text, what_to_do=what_to_do)])
+        return PanelContent(context={}, findings=[Finding(badge=badge, text=text, what_to_do=what_to_do)])

@@ -16,7 +16,7 @@ from .components import Text
 
 Rows = QuerySet[Any]
 INT64_MAX = 2**63 - 1
-WHOLE = re.compile(r"-?[0-9]{1,19}")
+INTEGER_TEXT = re.compile(r"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Choice(Filter):
+class ChoiceFilter(Filter):
     """One of several values."""
 
     choices: Callable[[], Iterable[tuple[str, Text]]] = tuple
@@ -57,25 +57,25 @@ class Choice(Filter):
 
 
 @dataclass(frozen=True)
-class Number(Filter):
+class NumberFilter(Filter):
     """A whole number."""
 
     control = "number"
 
     def parse(self, text: str) -> int:
         """Return the number; what no 64-bit column can hold is refused."""
-        return whole(text)
+        return parse_integer(text)
 
 
-def whole(text: str) -> int:
+def parse_integer(text: str) -> int:
     """Return a whole number that a 64-bit column can hold. Raises: ValueError with a sentence for people."""
-    if not WHOLE.fullmatch(text) or abs(int(text)) > INT64_MAX:
+    if not INTEGER_TEXT.fullmatch(text) or abs(int(text)) > INT64_MAX:
         raise ValueError(_("“%s” is not a whole number.") % text[:40])
     return int(text)
 
 
 @dataclass(frozen=True)
-class Moment(Filter):
+class DateTimeFilter(Filter):
     """A date or a date and time; ``is_end`` takes a date as its last moment."""
 
     is_end: bool = False
@@ -111,7 +111,7 @@ def day_edge(day: date, *, is_end: bool) -> datetime:
 
 
 @dataclass(frozen=True)
-class Check(Filter):
+class FlagFilter(Filter):
     """Yes, or no question at all."""
 
     control = "checkbox"
@@ -124,7 +124,7 @@ class Check(Filter):
 
 
 @dataclass(frozen=True)
-class Id(Filter):
+class UuidFilter(Filter):
     """A UUID."""
 
     def parse(self, text: str) -> UUID:
@@ -136,7 +136,7 @@ class Id(Filter):
 
 
 @dataclass(frozen=True)
-class Asked:
+class FilterValues:
     """The answers in an address."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Asked:
         return rows
 
 
-def read(filters: Sequence[Filter], given: Mapping[str, str]) -> Asked:
+def parse_filters(filters: Sequence[Filter], given: Mapping[str, str]) -> FilterValues:
     """Read an address's answers to these filters."""
     values, texts, errors = {}, {}, {}
     for one in filters:
@@ -169,10 +169,10 @@ def read(filters: Sequence[Filter], given: Mapping[str, str]) -> Asked:
             values[one.name] = one.parse(text)
         except ValueError as error:
             errors[one.name] = str(error)
-    return Asked(values, texts, errors)
+    return FilterValues(values, texts, errors)
 
 
-def controls(filters: Sequence[Filter], asked: Asked) -> list[dict[str, Any]]:
+def filter_controls(filters: Sequence[Filter], asked: FilterValues) -> list[dict[str, Any]]:
     """Return what the template needs to draw the filters."""
     return [
         {
@@ -187,7 +187,7 @@ def controls(filters: Sequence[Filter], asked: Asked) -> list[dict[str, Any]]:
     ]
 
 
-def control_for(one: Filter, asked: Asked) -> str:
+def control_for(one: Filter, asked: FilterValues) -> str:
     """Return the control that can show the answer: a date field would empty a moment that a link has given."""
     is_shown_as_given = one.name in asked.errors or len(asked.texts.get(one.name, "")) > len("2026-01-31")
     return "text" if is_shown_as_given and one.control in ("date", "number") else one.control

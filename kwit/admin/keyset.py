@@ -1,8 +1,9 @@
 """
-Pages by key, not by number: the next page begins after the last row of this one.
+Keyset pagination and bounded counts: lists of big tables without OFFSET and without COUNT(*) over all rows.
 
-No page counts, and none skips or repeats a row when rows come and go or have equal times. The order must end in a
-unique column, and all its columns go the same way, so that one index serves it in both directions.
+The next page begins after the last row of this one, so that none skips or repeats a row when rows come and go or have
+equal times. The order must end in a unique column, and all its columns have one direction, so that one index serves it
+both ways.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 AFTER, BEFORE = "after", "before"
 SEPARATOR = "~"
@@ -124,3 +126,13 @@ def parsed(model: type[Model], names: Sequence[str], text: str) -> list[Any]:
     if None in values:
         raise BadRequest(f"{text[:80]!r} is no place in this list")
     return values
+
+
+def count_up_to(rows: QuerySet[Any], *, most: int) -> int:
+    """Count rows, but at most one more than ``most``; one query, which reads no further."""
+    return rows.order_by().values("pk")[: most + 1].count()
+
+
+def count_text(number: int, *, most: int) -> str:
+    """Return a count of ``count_up_to`` as text."""
+    return str(number) if number <= most else _("more than %d") % most

@@ -14,9 +14,9 @@ from ..api.resources import Resource, model_columns, register
 from ..models import Action, ActionOutcome
 from ..people.users import GuardedGroupAdmin, MemberUserAdmin
 from . import tokens  # noqa: F401 - registers
-from .base import WindowAdmin
+from .base import ReadOnlyAdmin
 from .components import NONE, Badge, Cell, Detail, Fact, Row, Section
-from .filters import Asked, Filter, equals
+from .filters import Filter, FilterValues, equals
 
 BADGES = {
     ActionOutcome.OPEN: Badge(_("open"), "…", "busy"),
@@ -26,7 +26,7 @@ BADGES = {
 
 
 @admin.register(Action)
-class ActionAdmin(WindowAdmin):
+class ActionAdmin(ReadOnlyAdmin):
     """Who did what, when, on what; what was of no tenant, or of several, is for those who see all."""
 
     tenant_lookup = "tenant"
@@ -34,7 +34,7 @@ class ActionAdmin(WindowAdmin):
     numbers = frozenset({6, 7})
     filters = (Filter("actor", _("Who"), equals("actor")),)
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_for(self, asked: FilterValues) -> Sequence[str]:
         """Return newest first; the actor's index holds the same order."""
         return ("-pk",)
 

@@ -13,7 +13,7 @@ PARAMETER = "range"
 
 
 @dataclass(frozen=True)
-class Range:
+class RangeChoice:
     """One entry of the picker."""
 
     name: str
@@ -23,17 +23,17 @@ class Range:
 
 
 RANGES = (
-    Range("24h", _("24 hours"), 24, is_daily=False),
-    Range("7d", _("7 days"), 7, is_daily=True),
-    Range("30d", _("30 days"), 30, is_daily=True),
+    RangeChoice("24h", _("24 hours"), 24, is_daily=False),
+    RangeChoice("7d", _("7 days"), 7, is_daily=True),
+    RangeChoice("30d", _("30 days"), 30, is_daily=True),
 )
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeRange:
     """A range that ends now; ``edges`` are the beginnings of its steps, oldest first, on whole hours or local days."""
 
-    range: Range
+    range: RangeChoice
     now: datetime
     edges: tuple[datetime, ...]
 
@@ -48,13 +48,13 @@ class Window:
         return [timezone.localtime(edge).strftime(shape) for edge in self.edges]
 
 
-def window_of(given: Mapping[str, str], *, now: datetime) -> Window:
+def get_time_range(given: Mapping[str, str], *, now: datetime) -> TimeRange:
     """Return the window an address asks for; the shortest when it asks for none that there is."""
     chosen = next((one for one in RANGES if one.name == given.get(PARAMETER)), RANGES[0])
-    return Window(chosen, now, edges_of(chosen, now))
+    return TimeRange(chosen, now, edges_of(chosen, now))
 
 
-def edges_of(chosen: Range, now: datetime) -> tuple[datetime, ...]:
+def edges_of(chosen: RangeChoice, now: datetime) -> tuple[datetime, ...]:
     """Return the beginnings of a range's steps; a local day may have 23 or 25 hours."""
     local = timezone.localtime(now)
     if not chosen.is_daily:

@@ -1,4 +1,4 @@
-"""The tokens of programs: a user's own, made here and shown once, revoked here."""
+"""Admin pages of API tokens: created and shown once, listed, revoked."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.core.validators import MaxValueValidator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
@@ -16,19 +17,21 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_variables
 
+from ..conf import TOKEN_DAYS_MAX, kwit_settings
 from ..db.fields import UtcNow
 from ..models import TOKEN_NAME_CHARS_MAX, Token
 from ..people.tenants import tenants_of
-from ..people.tokens import NameTaken, make_token, revoke_tokens
-from .actions import Act, Confirmation, recorded
-from .base import WindowAdmin
+from ..people.tokens import NameTaken, is_backed, make_token, revoke_tokens
+from .actions import Confirmation, ListAction, record_action
+from .base import ReadOnlyAdmin
 from .components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section
 
+#: Days a new token is valid when nothing else is given.
+DAYS = 90
 #: To make, see and revoke one's own.
 OWN_PERMISSION = "kwit.add_token"
 #: To see everybody's, and with the other one to revoke them, for who sees all tenants.
 ALL_PERMISSION = "kwit.delete_token"
-DAYS, DAYS_MAX = 365, 3650
 LIVE = Badge(gettext_lazy("valid"), "✓", "good")
 EXPIRED = Badge(gettext_lazy("expired"), "■", "idle")
 REVOKED = Badge(gettext_lazy("revoked"), "✗", "idle")
@@ -42,7 +45,13 @@ class TokenForm(forms.Form):
         max_length=TOKEN_NAME_CHARS_MAX,
         help_text=gettext_lazy("Which program uses it."),
     )
-    days = forms.IntegerField(label=gettext_lazy("Valid for days"), min_value=1, max_value=DAYS_MAX, initial=DAYS)
+    days = forms.IntegerField(label=gettext_lazy("Valid for days"), min_value=1, initial=DAYS)
+
+    def clean_days(self) -> int:
+        """Refuse more days than the site allows."""
+        days: int = self.cleaned_data["days"]
+        MaxValueValidator(kwit_settings().TOKEN_DAYS or TOKEN_DAYS_MAX)(days)
+        return days
 
 
 def revoke(pks: Sequence[int], *, actor: str, using: str) -> int:
@@ -51,21 +60,22 @@ def revoke(pks: Sequence[int], *, actor: str, using: str) -> int:
 
 
 def badge_of(token: Token) -> Badge:
-    """Return what a token is worth now."""
-    if token.revoked_at is not None:
+    """Return the state of a token now."""
+    if token.revoked_at is not None or not is_backed(token):
         return REVOKED
-    return EXPIRED if token.expires_at is not None and token.expires_at <= timezone.now() else LIVE
+    ends_at = token.ends_at(days_max=kwit_settings().TOKEN_DAYS)
+    return EXPIRED if ends_at is not None and ends_at <= timezone.now() else LIVE
 
 
 @admin.register(Token)
-class TokenAdmin(WindowAdmin):
+class TokenAdmin(ReadOnlyAdmin):
     """A user's tokens."""
 
     #: They are of their user, whatever his tenants.
     is_for_everybody = True
     intro = gettext_lazy("A program reads the API with a token; it sees what its user sees, and changes nothing.")
-    nothing = gettext_lazy("There is no token.")
-    named_by = "prefix"
+    empty_text = gettext_lazy("There is no token.")
+    label_field = "prefix"
     head = (
         gettext_lazy("name"),
         gettext_lazy("begins with"),
@@ -75,8 +85,8 @@ class TokenAdmin(WindowAdmin):
         gettext_lazy("last used"),
         gettext_lazy("ends"),
     )
-    acts = (
-        Act(
+    list_actions = (
+        ListAction(
             name="revoke",
             label=gettext_lazy("Revoke"),
             explains=gettext_lazy("Whatever uses these tokens is shut out at once, and for good."),
@@ -117,7 +127,7 @@ class TokenAdmin(WindowAdmin):
             Cell(text=token.user.get_username()),
             Cell(at=token.created_at),
             Cell(at=token.last_used_at) if token.last_used_at else Cell(text=NONE),
-            Cell(at=token.expires_at) if token.expires_at else Cell(text=NONE),
+            Cell(at=ends_at) if (ends_at := token.ends_at(days_max=kwit_settings().TOKEN_DAYS)) else Cell(text=NONE),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
@@ -153,7 +163,7 @@ class TokenAdmin(WindowAdmin):
         """Make a token and show it. Raises: NameTaken."""
         actor, subject = request.user.get_username(), self.opts.label_lower
         ends = timezone.now() + timedelta(days=days)
-        with recorded(actor=actor, name="make_token", subject=subject, scope=name, asked=1) as doing:
+        with record_action(actor=actor, name="make_token", subject=subject, scope=name, asked=1) as doing:
             token, secret = make_token(request.user, name=name, expires_at=ends)  # type: ignore[arg-type]
             doing.done, doing.note = 1, f"prefix={token.prefix}"
         messages.success(request, _("Copy the token now: nothing can show it again."))

@@ -16,8 +16,8 @@ from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import models
 from django.http import HttpRequest
 
-from ..admin.base import WindowAdmin
-from ..admin.filters import WHOLE, Asked, Choice, Filter, read
+from ..admin.base import ReadOnlyAdmin
+from ..admin.filters import INTEGER_TEXT, ChoiceFilter, Filter, FilterValues, parse_filters
 from ..admin.keyset import AFTER
 from .problems import Refusal, bad_request, not_found
 
@@ -98,37 +98,37 @@ class Resource(Source):
     details: ClassVar[Sequence[Column]] = ()
 
     @property
-    def window(self) -> WindowAdmin:
+    def model_admin(self) -> ReadOnlyAdmin:
         """The admin class that the rows come from."""
         found = admin.site.get_model_admin(self.model)
-        if not isinstance(found, WindowAdmin):
-            raise TypeError(f"the admin class of {self.model._meta.label} is no WindowAdmin")
+        if not isinstance(found, ReadOnlyAdmin):
+            raise TypeError(f"the admin class of {self.model._meta.label} is no ReadOnlyAdmin")
         return found
 
     def is_open_to(self, request: HttpRequest) -> bool:
         """Return whether the user may see the page of the list."""
-        return self.window.has_view_permission(request)
+        return self.model_admin.has_view_permission(request)
 
     def filters(self, request: HttpRequest) -> Sequence[Filter]:
         """Return the filters of the page."""
-        return self.window.filters
+        return self.model_admin.filters
 
-    def listed(self, request: HttpRequest, asked: Asked) -> models.QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> models.QuerySet[Any]:
         """Return the rows of the page before its filters."""
-        return self.window.listed(request, asked)
+        return self.model_admin.list_queryset(request, asked)
 
-    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
+    def order_of(self, request: HttpRequest, asked: FilterValues) -> Sequence[str]:
         """Return the order of the page."""
-        return self.window.order_of(request, asked)
+        return self.model_admin.order_of(request, asked)
 
     def answer(self, request: HttpRequest) -> dict[str, Any]:
         """Return one page of the rows, and the cursor of the next one."""
         filters = self.filters(request)
         asked = read_query(request, filters, paged=True)
-        rows = asked.apply(filters, self.listed(request, asked))
+        rows = asked.apply(filters, self.list_queryset(request, asked))
         size = limit_of(request)
         try:
-            page = self.window.page(
+            page = self.model_admin.page(
                 request, rows, order=self.order_of(request, asked), size=size, after=request.GET.get(AFTER, "")
             )
         except BadRequest as error:
@@ -151,7 +151,7 @@ class Resource(Source):
         if "\x00" in key or (isinstance(pk, models.IntegerField) and not KEY.fullmatch(key)):
             raise not_found()
         try:
-            row = self.listed(request, Asked()).filter(pk=pk.to_python(key)).first()
+            row = self.list_queryset(request, FilterValues()).filter(pk=pk.to_python(key)).first()
         except (ValidationError, ValueError, OverflowError):
             row = None
         # SQL Server takes a key with a blank at its end for the same.
@@ -160,14 +160,14 @@ class Resource(Source):
         return self.one(request, row)
 
 
-def read_query(request: HttpRequest, filters: Sequence[Filter], *, paged: bool = False) -> Asked:
+def read_query(request: HttpRequest, filters: Sequence[Filter], *, paged: bool = False) -> FilterValues:
     """
     Return the answers in an address. Raises: Refusal for what is not understood.
 
     A filter that is not known is refused, too: who has misspelled it must not get every row.
     """
     known = [one.name for one in filters] + ([AFTER, LIMIT] if paged else [])
-    asked = read(filters, request.GET)
+    asked = parse_filters(filters, request.GET)
     errors = list(asked.errors.items())
     for name, values in request.GET.lists():
         if name not in known:
@@ -184,14 +184,14 @@ def read_query(request: HttpRequest, filters: Sequence[Filter], *, paged: bool =
 def limit_of(request: HttpRequest) -> int:
     """Return how many rows are asked for. Raises: Refusal."""
     text = request.GET.get(LIMIT, str(LIMIT_ROWS))
-    if not WHOLE.fullmatch(text) or not 1 <= int(text) <= LIMIT_ROWS_MAX:
+    if not INTEGER_TEXT.fullmatch(text) or not 1 <= int(text) <= LIMIT_ROWS_MAX:
         raise bad_request((LIMIT, f"must be a number from 1 to {LIMIT_ROWS_MAX}"))
     return int(text)
 
 
 def filter_schema(one: Filter) -> Schema:
     """Return the JSON schema of what a filter takes."""
-    if isinstance(one, Choice):
+    if isinstance(one, ChoiceFilter):
         return {"type": "string", "enum": [value for value, _word in one.options()]}
     return {"number": INTEGER, "checkbox": {"type": "string", "enum": ["1"]}}.get(one.control, TEXT)
 

@@ -1,6 +1,5 @@
 """Columns that mean the same on every database, where Django's own would not."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from django.db import models
@@ -8,13 +7,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Func
 from django.db.models.functions import Now
 from django.db.models.sql.compiler import SQLCompiler
-from django.utils.timezone import is_aware, make_naive
 
-#: By Django's name of the database; the others compare text exactly by themselves. 100_BIN2 compares code points.
-EXACT_COLLATIONS = {"microsoft": "Latin1_General_100_BIN2"}
-#: By the same: where a time would carry an offset of its own. (6) are the microseconds that Python knows.
-UTC_TYPES = {"microsoft": "datetime2(6)"}
-
+from .dialect import database_of, dialect_of
 
 if TYPE_CHECKING:
     CharField = models.CharField[Any, str]
@@ -34,7 +28,7 @@ class ExactCharField(CharField):
     def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
         """Add the collation of this database."""
         parameters: dict[str, Any] = dict(super().db_parameters(connection))
-        parameters["collation"] = self.db_collation or EXACT_COLLATIONS.get(connection.vendor)
+        parameters["collation"] = self.db_collation or dialect_of(connection).exact_collation
         return parameters
 
 
@@ -48,7 +42,7 @@ class TenantIndex(models.Index):
 
     def create_sql(self, model: type[models.Model], schema_editor: Any, using: str = "", **kwargs: Any) -> Any:
         """Add the condition on PostgreSQL."""
-        condition = ~models.Q(tenant="") if schema_editor.connection.vendor == "postgresql" else None
+        condition = ~models.Q(tenant="") if database_of(schema_editor.connection) == "postgresql" else None
         index = models.Index(fields=self.fields, name=self.name, condition=condition)
         return index.create_sql(model, schema_editor, using=using, **kwargs)
 
@@ -64,17 +58,11 @@ class UtcDateTimeField(DateTimeField):
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
         """Return the type of the column."""
-        return UTC_TYPES.get(connection.vendor) or super().db_type(connection)
+        return dialect_of(connection).utc_type or super().db_type(connection)
 
     def get_db_prep_value(self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False) -> Any:
         """Return UTC without an offset where the column has none, and on SQLite the text that its clock would write."""
-        value = super().get_db_prep_value(value, connection, prepared)
-        if connection.vendor == "sqlite" and isinstance(value, str):
-            # It compares texts. With three decimals, or six where three are not enough, their order is that of time.
-            value = value.removesuffix("000") if "." in value else f"{value}.000"
-        if connection.vendor in UTC_TYPES and isinstance(value, datetime) and is_aware(value):
-            return make_naive(value, UTC)
-        return value
+        return dialect_of(connection).prepare_time(super().get_db_prep_value(value, connection, prepared))
 
 
 class JSONItems(Func):

@@ -1,7 +1,7 @@
 """
 The ready-made groups: one table that says which group may do what.
 
-No group sees all tenants: whom that is for is asked apart (``all-tenants``), because it opens every door at once.
+None of them sees all tenants; the group ``all-tenants`` is made on request only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps
-from django.conf import settings
 from django.contrib.auth.models import Group, Permission
 from django.db import transaction
 from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Concat
 
+from ..conf import kwit_settings
 from .tenants import ALL_TENANTS
 
 VIEW = (
@@ -51,9 +51,9 @@ def declared(*, all_tenants: bool = False) -> dict[str, tuple[str, ...]]:
     """
     Return each group's permissions: the table, and what the site adds to it.
 
-    ``DESK_GROUPS`` of the settings adds labels to groups, or groups; what it gives to ``viewer`` the others get, too.
+    ``KWIT["GROUPS"]`` adds labels to groups, or groups; what it gives to ``viewer`` the others get, too.
     """
-    extra: Mapping[str, Iterable[str]] = getattr(settings, "DESK_GROUPS", {})
+    extra: Mapping[str, Iterable[str]] = kwit_settings().GROUPS
     seen = tuple(extra.get("viewer", ()))
     table = {name: (*labels, *seen) for name, labels in GROUPS.items()}
     for name, labels in extra.items():

@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from ..admin.actions import recorded
+from ..admin.actions import record_action
 from ..models import TENANT_CHARS_MAX, Membership
 from .groups import labelled
 from .tenants import tenants_of
@@ -62,7 +62,7 @@ def leave(user: AbstractUser, tenants: Sequence[str], *, actor: str, using: str 
 def noted(name: str, user: AbstractUser, tenant: str, actor: str, using: str | None) -> bool:
     """Record that somebody joined or left a tenant, beside the membership."""
     given = {"actor": actor, "name": name, "subject": SUBJECT, "scope": user.get_username(), "tenant": tenant}
-    with recorded(**given, asked=1, using=using) as doing:
+    with record_action(**given, asked=1, using=using) as doing:
         doing.done = 1
     return True
 

@@ -1,5 +1,11 @@
-"""Tokens: made once and shown once, found by their hash, revoked but never deleted."""
+"""
+API tokens: shown once, found by their hash, revoked but never deleted.
 
+A token ends when it is revoked, at its date, after ``KWIT["TOKEN_DAYS"]``, with another password of its user (which
+ends the user's sessions, too) and when its user is deactivated.
+"""
+
+import hmac
 import secrets
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -10,6 +16,7 @@ from django.db import DatabaseError, IntegrityError, router, transaction
 from django.db.models import Q
 from django.views.decorators.debug import sensitive_variables
 
+from ..conf import kwit_settings
 from ..models import Token
 
 #: What each begins with, so that scanners of repositories and logs can find one that has leaked.
@@ -37,7 +44,12 @@ def make_token(
     """
     secret, alias = MARK + secrets.token_urlsafe(SECRET_BYTES), using or router.db_for_write(Token)
     token = Token(
-        user_id=user.pk, name=name, prefix=secret[:SHOWN_CHARS], digest=digest_of(secret), expires_at=expires_at
+        user_id=user.pk,
+        name=name,
+        prefix=secret[:SHOWN_CHARS],
+        digest=digest_of(secret),
+        password_digest=password_digest(user),
+        expires_at=expires_at,
     )
     try:
         with transaction.atomic(using=alias):
@@ -51,26 +63,51 @@ def make_token(
 
 @sensitive_variables()
 def digest_of(secret: str) -> str:
-    """Return what is kept of a secret."""
+    """Return the SHA-256 of a secret."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def password_digest(user: AbstractBaseUser) -> str:
+    """Return the SHA-256 of a user's password hash, by which a changed password is noticed."""
+    return digest_of(str(user.password))
 
 
 def find_token(digest: str, *, now: datetime) -> Token | None:
     """
-    Return the live token of a secret's digest with its user, None when there is none; the use is noted.
+    Return the valid token of a secret's digest with its user, None when there is none; records the use.
 
-    It is sought by the hash: how long that takes says nothing of a secret that is nearly right.
+    A token whose user is inactive or has another password is revoked here, so that it stays invalid when the user
+    becomes active again. The lookup is by hash: its duration says nothing about a secret that is nearly right.
     """
-    live = Token.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now), revoked_at__isnull=True)
-    token = live.select_related("user").filter(digest=digest).first()
-    if token is None or not token.user.is_active:
+    token = Token.objects.filter(digest=digest, revoked_at__isnull=True).select_related("user").first()
+    if token is None:
+        return None
+    if not is_backed(token):
+        revoke_quietly(token, now=now)
+        return None
+    ends_at = token.ends_at(days_max=kwit_settings().TOKEN_DAYS)
+    if ends_at is not None and ends_at <= now:
         return None
     note_use(token, now=now)
     return token
 
 
+def is_backed(token: Token) -> bool:
+    """Whether the token's user is active and has the password with which the token was made."""
+    return token.user.is_active and hmac.compare_digest(token.password_digest, password_digest(token.user))
+
+
+def revoke_quietly(token: Token, *, now: datetime) -> None:
+    """Revoke a token; where the database only reads, it is refused each time anyway."""
+    try:
+        with transaction.atomic(using=router.db_for_write(Token)):
+            revoke_tokens([token.pk], now=now)
+    except DatabaseError:
+        pass
+
+
 def note_use(token: Token, *, now: datetime) -> None:
-    """Write down that a token was used, unless that was done within the last minute."""
+    """Record the time of last use, at most once a minute."""
     before = now - USE_NOTED_EVERY
     if token.last_used_at is not None and token.last_used_at > before:
         return
@@ -79,9 +116,14 @@ def note_use(token: Token, *, now: datetime) -> None:
         with transaction.atomic(using=router.db_for_write(Token)):
             Token.objects.filter(unnoted, pk=token.pk).update(last_used_at=now)
     except DatabaseError:
-        pass  # a database that only reads, or is busy, still answers
+        pass  # the answer does not depend on it: the database may be read-only or busy
 
 
 def revoke_tokens(pks: Collection[int], *, now: datetime, using: str | None = None) -> int:
     """Revoke tokens; return how many were live. Transaction: the caller's."""
     return Token.objects.using(using).filter(pk__in=pks, revoked_at__isnull=True).update(revoked_at=now)
+
+
+def revoke_tokens_of(user: AbstractBaseUser, *, now: datetime, using: str | None = None) -> int:
+    """Revoke all tokens of a user. Transaction: the caller's."""
+    return Token.objects.using(using).filter(user_id=user.pk, revoked_at__isnull=True).update(revoked_at=now)

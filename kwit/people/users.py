@@ -10,12 +10,14 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from ..models import Membership
 from .groups import labelled
 from .members import may_manage, noted, tenant_name
 from .tenants import sees, within
+from .tokens import revoke_tokens_of
 
 
 def grantable(request: HttpRequest, name: str) -> QuerySet[Any]:
@@ -123,6 +125,12 @@ class MemberUserAdmin(Guarded, UserAdmin):  # type: ignore[type-arg]
         """Only a superuser makes one."""
         fields = super().get_readonly_fields(request, obj)
         return fields if request.user.is_superuser else (*fields, "is_superuser")
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Save; who is deactivated loses all API tokens, also for the time when the account becomes active again."""
+        super().save_model(request, obj, form, change)
+        if change and "is_active" in form.changed_data and not obj.is_active:
+            revoke_tokens_of(obj, now=timezone.now(), using=obj._state.db)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         """Save, and record who joined and who left."""

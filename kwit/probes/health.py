@@ -1,8 +1,8 @@
 """
-Whether this process answers (live) and whether it can work (ready); for orchestrators and load balancers.
+Liveness and readiness probes for orchestrators and load balancers.
 
-A database is asked in a thread of its own, on a connection of its own, one at a time: however long it is silent, a
-web worker waits for ``READY_S`` only, and no more than one thread per database waits on.
+Each database is probed by one thread on one connection at a time, whatever is asked and however often: a web worker
+waits for ``READY_S`` at most, and an answer is given again for ``KEPT_S``.
 """
 
 import time
@@ -19,48 +19,54 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse
 
-from ..admin.filters import WHOLE
+from ..admin.filters import INTEGER_TEXT
 from ..api.authentication import SILENT, reading
 from ..api.encoding import encoded
 from ..api.problems import bad_request
-from ..db.dialect import impatient
+from ..db.dialect import copy_with_timeout
 
 #: The longest that a probe waits for all databases together; orchestrators give a probe a second or a few.
 READY_S = 3.0
 CONNECT_S = 2
-#: An answer is given again for this long: anybody may ask, and no number of them makes more queries.
+#: An answer is given again for this long: anybody may ask, and more requests make no more queries.
 KEPT_S = 1.0
 SECONDS_MAX = 366 * 86_400
 OK, FAILING = "ok", "failing"
 
 
-Ask = Callable[[str, int], str]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One more thing that ``?name=SECONDS`` asks, such as how old the last good pass may be."""
+    """One more check that ``?name=SECONDS`` asks for, such as how old the last good pass may be."""
 
     name: str
-    #: The alias of the database that is asked.
+    #: Returns the alias of the database.
     alias: Callable[[], str]
-    #: Given the alias and the seconds: what is wrong, empty when nothing is.
-    ask: Ask
+    #: Reads the value from the database of an alias; the same for whatever number of seconds.
+    measure: Callable[[str], Any]
+    #: Given the value and the seconds: what is wrong, empty when nothing is.
+    judge: Callable[[Any, int], str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of one probe of a database: what is wrong with the database, and the values of its questions."""
+
+    at: float
+    problem: str
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Probe:
-    """What is known of one question to one database."""
+    """The probe of one database: at most one thread and one connection, however many requests there are."""
 
     lock: Lock = field(default_factory=Lock)
-    running: "Future[str] | None" = None
-    answered: tuple[float, str] | None = None
+    running: "Future[Answer] | None" = None
+    answered: Answer | None = None
 
 
 _questions: dict[str, Question] = {}
-_probes: dict[tuple[str, str, int], Probe] = {}
-#: Different questions of one second; more are answered with "busy".
-PROBES_MAX = 50
+_probes: dict[str, Probe] = {}
 
 
 def register(question: Question) -> None:
@@ -70,24 +76,24 @@ def register(question: Question) -> None:
 
 @reading
 def live(request: HttpRequest) -> HttpResponse:
-    """Say that this process answers; asks nothing of nobody."""
-    return told({})
+    """Say that this process answers; no database is involved."""
+    return as_response({})
 
 
 @reading
 def ready(request: HttpRequest) -> HttpResponse:
-    """Say whether each database answers and has its migrations, and what else the address asks."""
-    return told(findings(request))
+    """Say whether each database answers and has its migrations, and what else the address asks for."""
+    return as_response(findings(request))
 
 
 @reading
 def both(request: HttpRequest) -> HttpResponse:
-    """Say both: who hears this knows that the process answers."""
-    return told({"process": "", **findings(request)})
+    """Say both: an answer proves that the process is alive."""
+    return as_response({"process": "", **findings(request)})
 
 
-def told(found: Mapping[str, str]) -> HttpResponse:
-    """Return the answer: 200 when nothing is wrong, else 503."""
+def as_response(found: Mapping[str, str]) -> HttpResponse:
+    """Return the response: 200 when nothing is wrong, else 503."""
     is_ok = not any(found.values())
     checks = {name: {"status": FAILING, "problem": text} if text else {"status": OK} for name, text in found.items()}
     content: dict[str, Any] = {"status": OK if is_ok else FAILING, "checks": checks}
@@ -100,85 +106,106 @@ def told(found: Mapping[str, str]) -> HttpResponse:
 
 def findings(request: HttpRequest) -> dict[str, str]:
     """Return what is wrong, per check; empty where nothing is. Raises: Refusal."""
-    asked: dict[tuple[str, str, int], Ask] = {("database", alias, 0): unready for alias in connections}
-    for name in request.GET:
-        text = request.GET.get(name, "")
-        question = _questions.get(name)
-        if question is None:
-            raise bad_request((name[:80], f"is not known here; known are: {', '.join(sorted(_questions)) or 'none'}"))
-        if not WHOLE.fullmatch(text) or not 0 < int(text) <= SECONDS_MAX:
-            raise bad_request((name, f"must be a number of seconds from 1 to {SECONDS_MAX}"))
-        asked[name, question.alias(), int(text)] = question.ask
+    limits = limits_of(request)
     give_up_at = time.monotonic() + READY_S
-    begun = {key: begin(key, ask) for key, ask in asked.items()}
-    return {
-        f"{key[0]}:{key[1]}" if key[0] == "database" else key[0]: result(probe, give_up_at)
-        for key, probe in begun.items()
-    }
+    begun = {alias: begin(alias) for alias in connections}
+    answers = {alias: result(probe, give_up_at) for alias, probe in begun.items()}
+    found = {f"database:{alias}": answer.problem for alias, answer in answers.items()}
+    for name, seconds in limits.items():
+        question = _questions[name]
+        value = answers[question.alias()].values.get(name, UNKNOWN)
+        if isinstance(value, Unknown):
+            found[name] = answers[question.alias()].problem or value.reason
+        else:
+            found[name] = question.judge(value, seconds)
+    return found
 
 
-def begin(key: tuple[str, str, int], ask: Ask) -> Probe | None:
-    """Ask a database in a thread, unless it is being asked or has just answered; None when too much is asked."""
-    if key not in _probes and len(_probes) >= PROBES_MAX:
-        forget()
-        if len(_probes) >= PROBES_MAX:
-            return None
-    probe = _probes.setdefault(key, Probe())
+def limits_of(request: HttpRequest) -> dict[str, int]:
+    """Return the seconds of each question in the address. Raises: Refusal."""
+    limits = {}
+    for name, texts in request.GET.lists():
+        if name not in _questions:
+            raise bad_request((name[:80], f"is not known here; known are: {', '.join(sorted(_questions)) or 'none'}"))
+        if len(texts) > 1:
+            raise bad_request((name, "is given more than once"))
+        if not INTEGER_TEXT.fullmatch(texts[0]) or not 0 < int(texts[0]) <= SECONDS_MAX:
+            raise bad_request((name, f"must be a number of seconds from 1 to {SECONDS_MAX}"))
+        limits[name] = int(texts[0])
+    return limits
+
+
+def begin(alias: str) -> Probe:
+    """Start the probe of a database in a thread, unless one is running or has just ended."""
+    probe = _probes.setdefault(alias, Probe())
     with probe.lock:
-        is_fresh = probe.answered is not None and time.monotonic() - probe.answered[0] < KEPT_S
+        is_fresh = probe.answered is not None and time.monotonic() - probe.answered.at < KEPT_S
         if probe.running is None and not is_fresh:
             probe.answered = None
-            probe.running = start(probe, key, ask)
+            probe.running = start(probe, alias)
     return probe
 
 
-def forget() -> None:
-    """Drop the answers that are not given again, but never the databases' own."""
-    for key, probe in list(_probes.items()):
-        if key[0] != "database" and probe.running is None:
-            _probes.pop(key, None)
-
-
-def start(probe: Probe, key: tuple[str, str, int], ask: Ask) -> "Future[str]":
-    """Start the thread of a probe; it ends by itself, with its connection."""
-    alias, found = key[1], Future[str]()
+def start(probe: Probe, alias: str) -> "Future[Answer]":
+    """Start the thread of a probe; it ends by itself and closes its connection."""
+    found = Future[Answer]()
 
     def work() -> None:
-        text = "does not answer"
+        answer = Answer(time.monotonic(), "does not answer")
         try:
-            # In this thread the alias leads to the impatient connection.
-            connections[alias] = impatient(connections[alias], CONNECT_S)
-            text = ask(alias, key[2])
+            # In this thread the alias leads to the connection with a time limit.
+            connections[alias] = copy_with_timeout(connections[alias], timeout_s=CONNECT_S)
+            answer = Answer(time.monotonic(), unready(alias), measured(alias))
         except SILENT:
-            pass  # the words of a driver name hosts and users, and anybody reads this
+            pass  # the text of a driver's error names hosts and users, and everybody may read this page
         except Exception as error:  # a probe has no other way to say that it does not work
-            text = f"cannot be asked: {type(error).__name__}"
+            answer = Answer(time.monotonic(), f"cannot be asked: {type(error).__name__}")
         finally:
             with probe.lock:
-                probe.answered, probe.running = (time.monotonic(), text), None
-            found.set_result(text)
+                probe.answered, probe.running = answer, None
+            found.set_result(answer)
             connections[alias].close()
 
-    # A daemon: a database that is silent must not keep the process from ending.
+    # A daemon: a database that does not answer must not keep the process from ending.
     Thread(target=work, name=f"healthz-{alias}", daemon=True).start()
     return found
 
 
-def result(probe: Probe | None, give_up_at: float) -> str:
-    """Return what is wrong, waiting for it no longer than allowed."""
-    if probe is None:
-        return "too many different questions at once"
+@dataclass(frozen=True)
+class Unknown:
+    """Stands for a value that could not be read."""
+
+    reason: str
+
+
+UNKNOWN = Unknown("is not known")
+
+
+def measured(alias: str) -> dict[str, Any]:
+    """Return the values of all questions to a database; a table that is missing concerns its own question only."""
+    values: dict[str, Any] = {}
+    for question in list(_questions.values()):
+        if question.alias() == alias:
+            try:
+                values[question.name] = question.measure(alias)
+            except DatabaseError as error:
+                values[question.name] = Unknown(f"cannot be read: {type(error).__name__}")
+    return values
+
+
+def result(probe: Probe, give_up_at: float) -> Answer:
+    """Return the answer of a probe, waiting for it no longer than allowed."""
     with probe.lock:
         running, answered = probe.running, probe.answered
     if running is None:
-        return answered[1] if answered else "does not answer"
+        return answered or Answer(0, "does not answer")
     try:
         return running.result(max(0.0, give_up_at - time.monotonic()))
     except TimeoutError:
-        return "does not answer in time"
+        return Answer(0, "does not answer in time")
 
 
-def unready(alias: str, _seconds: int) -> str:
+def unready(alias: str) -> str:
     """Return what a database lacks; empty when it answers and has every migration."""
     recorder = MigrationRecorder(connections[alias])
     try:

@@ -24,7 +24,7 @@ class Gauge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Durations:
+class Histogram:
     """How many of the recent durations were at most this long; ``buckets`` are (seconds, how many up to then)."""
 
     name: str
@@ -34,7 +34,7 @@ class Durations:
     sum_s: float
 
 
-Measure = Gauge | Durations
+Metric = Gauge | Histogram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +42,18 @@ class Meter:
     """One engine's measures: a fixed number of bounded queries."""
 
     name: str
-    read: Callable[[datetime], Iterable[Measure]]
+    read: Callable[[datetime], Iterable[Metric]]
 
 
-def single(name: str, about: str, value: float) -> Gauge:
+def gauge(name: str, about: str, value: float) -> Gauge:
     """Return a figure without labels."""
     return Gauge(name=name, about=about, samples=[((), value)])
 
 
-def durations(name: str, about: str, *, found_s: Sequence[float], bounds_s: Sequence[float]) -> Durations:
+def histogram(name: str, about: str, *, found_s: Sequence[float], bounds_s: Sequence[float]) -> Histogram:
     """Sort durations into buckets."""
     buckets = [(bound, sum(one <= bound for one in found_s)) for bound in bounds_s]
-    return Durations(name=name, about=about, buckets=buckets, count=len(found_s), sum_s=sum(found_s))
+    return Histogram(name=name, about=about, buckets=buckets, count=len(found_s), sum_s=sum(found_s))
 
 
 _registered: dict[str, Meter] = {}
@@ -70,10 +70,10 @@ def meters() -> list[Meter]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class MeterReading:
     """What a meter said; ``is_up`` is False when its database does not answer."""
 
     meter: str
     is_up: bool
     seconds: float
-    measures: Sequence[Measure] = field(default_factory=tuple)
+    measures: Sequence[Metric] = field(default_factory=tuple)

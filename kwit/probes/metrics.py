@@ -15,7 +15,7 @@ from ..api.authentication import identify, presented, reading
 from ..api.problems import not_found
 from ..conf import kwit_settings
 from ..people.tenants import tenants_of
-from .meters import RECENT_S, Durations, Gauge, Meter, Reading, meters, single
+from .meters import RECENT_S, Gauge, Histogram, Meter, MeterReading, gauge, meters
 
 PERMISSION = "kwit.view_metrics"
 
@@ -49,29 +49,29 @@ def has_site_secret(request: HttpRequest) -> bool:
     return bool(wanted) and given is not None and hmac.compare_digest(wanted, given)
 
 
-def read(meter: Meter) -> Reading:
+def read(meter: Meter) -> MeterReading:
     """Read a meter; a database that does not answer is a figure, too, and the others are still told."""
     begun = time.monotonic()
     try:
         measures = tuple(meter.read(timezone.now()))
     except (DatabaseError, InterfaceError):
-        return Reading(meter.name, is_up=False, seconds=time.monotonic() - begun)
-    return Reading(meter.name, is_up=True, seconds=time.monotonic() - begun, measures=measures)
+        return MeterReading(meter.name, is_up=False, seconds=time.monotonic() - begun)
+    return MeterReading(meter.name, is_up=True, seconds=time.monotonic() - begun, measures=measures)
 
 
-def about_readings(readings: list[Reading]) -> list[Gauge]:
+def about_readings(readings: list[MeterReading]) -> list[Gauge]:
     """Return what there is to say of the scrape itself."""
     up = [((one.meter,), float(one.is_up)) for one in readings]
     took = [((one.meter,), one.seconds) for one in readings]
     return [
         Gauge(name="kwit_up", about="1 when the part's database answered", labels=["part"], samples=up),
         Gauge(name="kwit_read_seconds", about="How long reading the part took", labels=["part"], samples=took),
-        single("kwit_read_timestamp_seconds", "When this was read, by the web server's clock", time.time()),
-        single("kwit_recent_window_seconds", "How far back figures with “recent” in their name look", RECENT_S),
+        gauge("kwit_read_timestamp_seconds", "When this was read, by the web server's clock", time.time()),
+        gauge("kwit_recent_window_seconds", "How far back figures with “recent” in their name look", RECENT_S),
     ]
 
 
-def as_text(readings: list[Reading]) -> HttpResponse:
+def as_text(readings: list[MeterReading]) -> HttpResponse:
     """Return the readings as Prometheus reads them."""
     # Here and not above: the extra may be missing, and only this page needs it.
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -88,7 +88,7 @@ def as_text(readings: list[Reading]) -> HttpResponse:
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-def family_of(measure: Gauge | Durations) -> Any:
+def family_of(measure: Gauge | Histogram) -> Any:
     """Return a measure in the words of prometheus-client."""
     from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily
 

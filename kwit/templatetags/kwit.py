@@ -6,7 +6,7 @@ from django import template
 from django.utils import timezone
 
 from ..admin.dashboard import build, panels_for
-from ..admin.time_ranges import PARAMETER, RANGES, window_of
+from ..admin.time_ranges import PARAMETER, RANGES, get_time_range
 from ..people.tenants import tenants_of
 
 register = template.Library()
@@ -16,7 +16,7 @@ register = template.Library()
 def kwit_panels(context: dict[str, Any]) -> dict[str, Any]:
     """Build every panel the user may see; what is not well stands above them all."""
     request = context["request"]
-    window = window_of(request.GET, now=timezone.now())
+    window = get_time_range(request.GET, now=timezone.now())
     built = [(panel, build(panel, request, window)) for panel in panels_for(request.user)]
     return {
         "parameter": PARAMETER,

@@ -65,15 +65,15 @@ def hand_over_due(
     """
     using, settings, report, left = using or router.db_for_write(MailQueue), conf(), DeliveryReport(), limit
     connection = connections[using]
-    room = dialect_of(connection)
-    report.uncertain += rescue(using=using, now=room.now(connection), conf=settings)
-    pause = get_pause(find_transport(settings).name, now=room.now(connection), using=using)
+    dialect = dialect_of(connection)
+    report.uncertain += rescue(using=using, now=dialect.now(connection), conf=settings)
+    pause = get_pause(find_transport(settings).name, now=dialect.now(connection), using=using)
     report.paused_until, report.pause_reason = pause.until, pause.reason
     # While the channel pauses, whoever got a portion could only give it back.
     while pause.is_over and not is_stopping() and (left is None or left > 0):
-        now, worker = room.now(connection), make_worker()
+        now, worker = dialect.now(connection), make_worker()
         size = settings.CLAIM_BATCH if left is None else min(left, settings.CLAIM_BATCH)
-        ids = room.claim_mails(
+        ids = dialect.claim_mails(
             connection, worker=worker, now=now, lease_until=now + settings.HANDOVER_LEASE, limit=size
         )
         if not ids:

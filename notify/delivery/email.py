@@ -12,7 +12,7 @@ from django.conf import settings
 
 from ..addresses import Recipients, identity, parse_recipients
 from ..conf import Conf
-from ..messages.bodies import Body, render_body, render_digest
+from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..models import Control, MailQueue
 from ..text import one_line
 from ..transports.base import Letter
@@ -57,13 +57,15 @@ def render_together(leader: MailQueue, bodies: Sequence[tuple[MailQueue, Body]])
     Raises: whatever the digest's own templates raise.
     """
     shown = [(mail.subject, body) for mail, body in sorted(bodies, key=lambda pair: pair[0].pk)]
-    subject, body = render_digest(shown, name=leader.template, language=leader.language)
+    subject, body = render_digest(
+        shown, name=leader.template, language=leader.language, values=values_of_digest(leader)
+    )
     return subject, Body(leader.message_text, leader.message_html) if leader.message_text else body
 
 
 def render_alone(mail: MailQueue) -> Body:
     """Return a mail's bodies from its frozen values. Raises: whatever a template or a value raises."""
-    return render_body(mail.template, mail.payload, language=mail.language)
+    return render_body(mail.template, values_of(mail), language=mail.language)
 
 
 def sender_of(conf: Conf) -> str:

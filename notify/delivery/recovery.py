@@ -30,13 +30,13 @@ def final_outcomes(mails: Iterable[MailQueue], *, conf: Conf, using: str) -> dic
 def settle(settlement: Settlement, *, using: str, worker: str) -> None:
     """Write one mail's attempts and state. Transaction: the caller's."""
     connection, values = connections[using], settlement.values
-    room = dialect_of(connection)
+    dialect = dialect_of(connection)
     if attempts := list(as_attempts(settlement, worker=worker)):
-        room.insert_attempts(connection, attempts)
+        dialect.insert_attempts(connection, attempts)
     if not values:
         return
     # Lost when somebody else has it by now: a person, or a worker after our lease. The attempts stay true.
-    room.try_settle_mail(connection, settlement.mail.pk, worker=worker, values=values)
+    dialect.try_settle_mail(connection, settlement.mail.pk, worker=worker, values=values)
     if settlement.followers:
         mails = MailQueue.objects.using(using)
         shared = {name: values[name] for name in ("state", "sent_at", "problem", "attempts") if name in values}

@@ -1,26 +1,32 @@
-"""Finds the room of a connection's database; the only place of this app that asks which database it is."""
+"""Operations that notify does differently on each database."""
 
 from functools import cache
-from importlib import import_module
-from typing import cast
 
-from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from .base import Room
+from kwit.db.dialect import Database, database_of
 
-#: By Django's name of the database, the module.
-ROOMS = {"sqlite": "sqlite", "postgresql": "postgresql", "microsoft": "sqlserver"}
+from .base import NotifyDialect
 
 
-def dialect_of(connection: BaseDatabaseWrapper) -> Room:
-    """Return the room of this connection's database. Raises: ImproperlyConfigured when there is none."""
-    if connection.vendor not in ROOMS:
-        raise ImproperlyConfigured(f"notify has no room for {connection.vendor}; it has {', '.join(ROOMS)}")
-    return room_named(connection.vendor)
+def dialect_of(connection: BaseDatabaseWrapper) -> NotifyDialect:
+    """Return the dialect of this connection's database. Raises: UnknownDatabase."""
+    return make_dialect(database_of(connection))
 
 
 @cache
-def room_named(vendor: str) -> Room:
-    """Return the room of this name; cached, because delivery asks several times a mail."""
-    return cast(Room, import_module(f".{ROOMS[vendor]}", __package__))
+def make_dialect(database: Database) -> NotifyDialect:
+    """Return the dialect of this database, always the same; a site needs the driver of its own database only."""
+    match database:
+        case "sqlite":
+            from .sqlite import NotifySqlite
+
+            return NotifySqlite()
+        case "postgresql":
+            from .postgresql import NotifyPostgresql
+
+            return NotifyPostgresql()
+        case "sqlserver":
+            from .sqlserver import NotifySqlServer
+
+            return NotifySqlServer()

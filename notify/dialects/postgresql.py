@@ -1,4 +1,4 @@
-"""The room for PostgreSQL 14 to 18 (psycopg 3)."""
+"""What a pass and delivery do on PostgreSQL."""
 
 import contextlib
 import select
@@ -10,13 +10,14 @@ from uuid import UUID
 
 import psycopg
 from django.core.exceptions import EmptyResultSet
-from django.db import DataError, IntegrityError, connections
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from psycopg.pq.abc import PGconn
 
+from kwit.db.dialect import PostgresqlDialect
+
 from ..errors import LockUnusable
-from . import generic
 from .base import (
     BUSY,
     GRANTED,
@@ -26,18 +27,17 @@ from .base import (
     ControlRow,
     LockAnswer,
     MailRow,
+    NotifyDialect,
     TaskRow,
-    Weakness,
+    beginning,
+    gathered,
+    insertion,
+    settling,
 )
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
 #: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.
 LOCK_CLASS, LOCK_OBJECT = 5877668, -1143023510
-
-#: SQLSTATE of: serialization failure, deadlock, lock not available (manual, appendix A).
-TRANSIENT = frozenset({"40001", "40P01", "55P03"})
-#: SQLSTATE classes of: PL/pgSQL's RAISE, a view's WITH CHECK OPTION.
-REFUSALS = ("P0", "44")
 
 #: What a site's own trigger may notify as well, to have a pass at once: ``NOTIFY kwit``.
 WAKE_CHANNEL = "kwit"
@@ -64,53 +64,6 @@ HOLDER = """
 LOCK_SHOWN = [LOCK_CLASS % 2**32, LOCK_OBJECT % 2**32]
 
 
-def now(connection: BaseDatabaseWrapper) -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        return cast(datetime, cursor.fetchone()[0])
-
-
-def check_session(connection: BaseDatabaseWrapper) -> None:
-    connection.ensure_connection()
-    announced = connection.connection.info.backend_pid
-    if server_pid(connection) == announced:
-        return
-    # PgBouncer announces a process id of its own making. In session mode that does no harm.
-    if is_lent(connection):
-        raise LockUnusable(
-            "a pooler in transaction mode (PgBouncer, pool_mode=transaction or statement) is between Kwit and "
-            "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
-            "pool with pool_mode=session."
-        )
-
-
-def server_pid(connection: BaseDatabaseWrapper) -> int:
-    """Return the process id of the server session that answers."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return cast(int, cursor.fetchone()[0])
-
-
-def is_lent(connection: BaseDatabaseWrapper) -> bool:
-    """
-    Whether a pooler lends our server session to others between our transactions.
-
-    A second client that asks and keeps what it gets is given our session, or we are given another one.
-    """
-    ours = {server_pid(connection), server_pid(connection)}
-    try:
-        # Not by Django, whose first words on a connection would wait for as long as the pooler lets them.
-        parameters = {**connection.get_connection_params(), "connect_timeout": PROBE_WAIT_S}
-        with contextlib.closing(psycopg.connect(**parameters, autocommit=True)) as second:
-            theirs = kept_pid(second.pgconn)
-            if theirs is not None and theirs not in ours:
-                ours.add(server_pid(connection))
-            return theirs in ours or len(ours) > 1
-    except psycopg.Error:
-        # No second session to be had: a full pool in session mode, which is no harm, or a server in trouble.
-        return len(ours) > 1
-
-
 def kept_pid(raw: PGconn) -> int | None:
     """Open a transaction and return which server session it is on; None when none answers in time."""
     raw.send_query(b"BEGIN; SELECT pg_backend_pid()")
@@ -127,117 +80,6 @@ def kept_pid(raw: PGconn) -> int | None:
             pid = int(value)
 
 
-def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
-    """Nothing: receipts look whether the server waits for its disk."""
-    return []
-
-
-def try_lock(connection: BaseDatabaseWrapper) -> LockAnswer:
-    with connection.cursor() as cursor:
-        # PostgreSQL would grant it to its own session again and again; Kwit does not.
-        cursor.execute(OURS, LOCK_SHOWN)
-        if cursor.fetchone()[0]:
-            return LockAnswer(BUSY, holder="this very session")
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s), pg_backend_pid()", [LOCK_CLASS, LOCK_OBJECT])
-        is_granted, pid = cursor.fetchone()
-        if is_granted:
-            return LockAnswer(GRANTED, token=pid)
-        cursor.execute(HOLDER, LOCK_SHOWN)
-        found = cursor.fetchone()
-    if found is None:
-        return LockAnswer(BUSY)
-    backend, application, address, since = found
-    named = f" ({application})" if application else ""
-    if since is None:
-        # Sessions of other roles show themselves to members of pg_read_all_stats only.
-        return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
-    return LockAnswer(
-        BUSY, holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}"
-    )
-
-
-def is_locked(connection: BaseDatabaseWrapper, token: Any) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pg_backend_pid() = %s AND ({OURS})", [token, *LOCK_SHOWN])
-        return bool(cursor.fetchone()[0])
-
-
-def unlock(connection: BaseDatabaseWrapper, token: Any) -> None:
-    # Asked first: unlocking what is not held gives a warning in the server's log.
-    if connection.connection is not None and is_locked(connection, token):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK_CLASS, LOCK_OBJECT])
-
-
-def enter_pass(connection: BaseDatabaseWrapper) -> Any:
-    """Nothing is set for longer than a transaction."""
-
-
-def leave_pass(connection: BaseDatabaseWrapper, before: Any) -> None:
-    """Nothing was set for longer than a transaction."""
-
-
-def yield_to_others(connection: BaseDatabaseWrapper) -> None:
-    # Shorter than deadlock_timeout: whoever meets a pass keeps its locks, the pass repeats its chunk.
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT_MS:d}")
-
-
-def is_transient(error: Exception) -> bool:
-    return getattr(error.__cause__, "sqlstate", None) in TRANSIENT
-
-
-def is_refusal(error: Exception) -> bool:
-    # What a trigger raises is none of Django's two classes for faulty data, but P0001 or what its author chose.
-    state = getattr(error.__cause__, "sqlstate", None) or ""
-    return isinstance(error, DataError | IntegrityError) or state.startswith(REFUSALS)
-
-
-def stream(
-    queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
-) -> Iterator[list[tuple[Any, ...]]]:
-    connection = connections[queryset.db]
-    compiler = queryset.values_list(*names).query.get_compiler(using=queryset.db)
-    try:
-        sql, params = compiler.as_sql()
-    except EmptyResultSet:  # Django knows without asking that there are no rows
-        return
-    # Outside a transaction Django declares the cursor WITH HOLD: the server keeps the result over our commits.
-    is_held = not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-    with contextlib.closing(connection.chunked_cursor() if is_held else connection.cursor()) as cursor:
-        cursor.execute(sql, params)
-
-        def fetch(asked: int) -> list[tuple[Any, ...]]:
-            return list(compiler.results_iter(results=[cursor.fetchmany(asked)], tuple_expected=True))
-
-        yield from generic.gathered(fetch, rows)
-
-
-def insert_controls(
-    connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
-) -> dict[tuple[int, int], int]:
-    if not rows:
-        return {}
-    keys, key2s, languages, recipients, tenants = zip(*sorted(rows), strict=True)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
-            SELECT %s, given.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS given
-            ON CONFLICT (kind, key, key2) DO NOTHING
-            RETURNING key, key2, id
-            """,
-            # psycopg makes arrays in Python, which takes five times as long.
-            [
-                kind,
-                f"{{{','.join(map(str, keys))}}}",
-                f"{{{','.join(map(str, key2s))}}}",
-                *map(text_array, (languages, recipients, tenants)),
-            ],
-        )
-        return {(key, key2): pk for key, key2, pk in cursor.fetchall()}
-
-
 def text_array(texts: Sequence[str]) -> str:
     """Return texts, of which there is at least one, as PostgreSQL writes an array of them."""
     joined = '","'.join(texts)
@@ -246,112 +88,218 @@ def text_array(texts: Sequence[str]) -> str:
     return f'{{"{joined}"}}'
 
 
-def insert_mails(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
-    copy_rows(connection, "notify_mail_queue", MailRow, pass_id, rows)
+class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
+    """PostgreSQL: the pass lock is an advisory lock of the session; rows travel as arrays and by COPY."""
 
-
-def insert_tasks(connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
-    copy_rows(connection, "notify_task_queue", TaskRow, pass_id, rows)
-
-
-def copy_rows(
-    connection: BaseDatabaseWrapper,
-    table: str,
-    row: type[MailRow | TaskRow],
-    pass_id: UUID,
-    rows: Sequence[MailRow | TaskRow],
-) -> None:
-    """Insert rows of one shape by COPY, which takes half as long as any INSERT."""
-    connection.validate_no_broken_transaction()
-    statement = f"COPY {table} (pass_id, {', '.join(row._fields)}) FROM STDIN"
-    # Django does not translate the errors of a COPY by itself.
-    with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
-        told = str(pass_id)  # once, where psycopg would do it for each row
-        for each in rows:
-            copy.write_row((told, *each))
-
-
-def claim_mails(
-    connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
-) -> list[int]:
-    with connection.cursor() as cursor:
-        # MATERIALIZED: inside IN (…) the planner may run the locking query again and again, and claim more each time.
-        cursor.execute(
-            """
-            WITH due AS MATERIALIZED (
-                SELECT id, due_at FROM notify_mail_queue
-                WHERE state = 'queued' AND due_at <= %s AND digest_of_id IS NULL
-                  AND (lease_until IS NULL OR lease_until < %s)
-                ORDER BY due_at, id LIMIT %s
-                FOR UPDATE SKIP LOCKED
-            ), claimed AS (
-                UPDATE notify_mail_queue m SET worker = %s, lease_until = %s FROM due WHERE m.id = due.id
-                RETURNING m.id, due.due_at
+    def check_session(self, connection: BaseDatabaseWrapper) -> None:
+        connection.ensure_connection()
+        announced = connection.connection.info.backend_pid
+        if self.server_pid(connection) == announced:
+            return
+        # PgBouncer announces a process id of its own making. In session mode that does no harm.
+        if self.is_lent(connection):
+            raise LockUnusable(
+                "a pooler in transaction mode (PgBouncer, pool_mode=transaction or statement) is between Kwit and "
+                "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
+                "pool with pool_mode=session."
             )
-            SELECT id FROM claimed ORDER BY due_at, id
-            """,
-            [now, now, limit, worker, lease_until],
+
+    def server_pid(self, connection: BaseDatabaseWrapper) -> int:
+        """Return the process id of the server session that answers."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            return cast(int, cursor.fetchone()[0])
+
+    def is_lent(self, connection: BaseDatabaseWrapper) -> bool:
+        """
+        Whether a pooler lends our server session to others between our transactions.
+
+        A second client that asks and keeps what it gets is given our session, or we are given another one.
+        """
+        ours = {self.server_pid(connection), self.server_pid(connection)}
+        try:
+            # Not by Django, whose first words on a connection would wait for as long as the pooler lets them.
+            parameters = {**connection.get_connection_params(), "connect_timeout": PROBE_WAIT_S}
+            with contextlib.closing(psycopg.connect(**parameters, autocommit=True)) as second:
+                theirs = kept_pid(second.pgconn)
+                if theirs is not None and theirs not in ours:
+                    ours.add(self.server_pid(connection))
+                return theirs in ours or len(ours) > 1
+        except psycopg.Error:
+            # No second session to be had: a full pool in session mode, which is no harm, or a server in trouble.
+            return len(ours) > 1
+
+    def try_lock(self, connection: BaseDatabaseWrapper) -> LockAnswer:
+        with connection.cursor() as cursor:
+            # PostgreSQL would grant it to its own session again and again; Kwit does not.
+            cursor.execute(OURS, LOCK_SHOWN)
+            if cursor.fetchone()[0]:
+                return LockAnswer(BUSY, holder="this very session")
+            cursor.execute("SELECT pg_try_advisory_lock(%s, %s), pg_backend_pid()", [LOCK_CLASS, LOCK_OBJECT])
+            is_granted, pid = cursor.fetchone()
+            if is_granted:
+                return LockAnswer(GRANTED, token=pid)
+            cursor.execute(HOLDER, LOCK_SHOWN)
+            found = cursor.fetchone()
+        if found is None:
+            return LockAnswer(BUSY)
+        backend, application, address, since = found
+        named = f" ({application})" if application else ""
+        if since is None:
+            # Sessions of other roles show themselves to members of pg_read_all_stats only.
+            return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
+        return LockAnswer(
+            BUSY,
+            holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}",
         )
-        return [pk for (pk,) in cursor.fetchall()]
 
+    def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT pg_backend_pid() = %s AND ({OURS})", [token, *LOCK_SHOWN])
+            return bool(cursor.fetchone()[0])
 
-def insert_attempts(connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
-    generic.insert_attempts(connection, rows)
+    def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
+        # Asked first: unlocking what is not held gives a warning in the server's log.
+        if connection.connection is not None and self.is_locked(connection, token):
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK_CLASS, LOCK_OBJECT])
 
+    def yield_to_others(self, connection: BaseDatabaseWrapper) -> None:
+        # Shorter than deadlock_timeout: whoever meets a pass keeps its locks, the pass repeats its chunk.
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT_MS:d}")
 
-def try_begin_mail(
-    connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, now: datetime, values: Mapping[str, Any]
-) -> bool:
-    return generic.try_begin_mail(connection, mail_id, worker=worker, now=now, values=values)
+    def stream(
+        self, queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        connection = connections[queryset.db]
+        compiler = queryset.values_list(*names).query.get_compiler(using=queryset.db)
+        try:
+            sql, params = compiler.as_sql()
+        except EmptyResultSet:  # Django knows without asking that there are no rows
+            return
+        # Outside a transaction Django declares the cursor WITH HOLD: the server keeps the result over our commits.
+        is_held = not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+        with contextlib.closing(connection.chunked_cursor() if is_held else connection.cursor()) as cursor:
+            cursor.execute(sql, params)
 
+            def fetch(asked: int) -> list[tuple[Any, ...]]:
+                return list(compiler.results_iter(results=[cursor.fetchmany(asked)], tuple_expected=True))
 
-def try_settle_mail(connection: BaseDatabaseWrapper, mail_id: int, *, worker: str, values: Mapping[str, Any]) -> bool:
-    return generic.try_settle_mail(connection, mail_id, worker=worker, values=values)
+            yield from gathered(fetch, rows)
 
+    def insert_controls(
+        self, connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
+    ) -> dict[tuple[int, int], int]:
+        if not rows:
+            return {}
+        keys, key2s, languages, recipients, tenants = zip(*sorted(rows), strict=True)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
+                SELECT %s, given.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS given
+                ON CONFLICT (kind, key, key2) DO NOTHING
+                RETURNING key, key2, id
+                """,
+                # psycopg makes arrays in Python, which takes five times as long.
+                [
+                    kind,
+                    f"{{{','.join(map(str, keys))}}}",
+                    f"{{{','.join(map(str, key2s))}}}",
+                    *map(text_array, (languages, recipients, tenants)),
+                ],
+            )
+            return {(key, key2): pk for key, key2, pk in cursor.fetchall()}
 
-def try_go_on(
-    connection: BaseDatabaseWrapper,
-    *,
-    worker: str,
-    now: datetime,
-    attempts: Sequence[AttemptRow],
-    settled: Change | None,
-    begun: Change | None,
-) -> bool:
-    # One statement is its own transaction and one round trip, where BEGIN, three statements and COMMIT are five.
-    # Its parts see the same rows as they were before it, so each row may occur in one of them only.
-    parts: dict[str, tuple[str, list[Any]]] = {}
-    if attempts:
-        parts["tried"] = generic.insertion(attempts)
-    if settled is not None:
-        parts["settled"] = generic.settling(settled, worker=worker)
-    if begun is not None:
-        sql, params = generic.beginning(begun, worker=worker, now=now)
-        parts["begun"] = f"{sql} RETURNING id", params
-    if not parts:
-        return True
-    # A part is carried out whether or not somebody reads it.
-    answer = "SELECT count(*) FROM begun" if begun is not None else "SELECT 1"
-    sql = f"WITH {', '.join(f'{name} AS ({sql})' for name, (sql, _) in parts.items())} {answer}"
-    params = [generic.adapted(connection, value) for _, params in parts.values() for value in params]
-    with server_binding_cursor(connection) as cursor:
-        cursor.execute(sql, params)
-        return bool(cursor.fetchone()[0])
+    def insert_mails(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:
+        self.copy_rows(connection, "notify_mail_queue", MailRow, pass_id, rows)
 
+    def insert_tasks(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[TaskRow]) -> None:
+        self.copy_rows(connection, "notify_task_queue", TaskRow, pass_id, rows)
 
-def server_binding_cursor(connection: BaseDatabaseWrapper) -> Any:
-    """Return a cursor that sends parameters apart from the SQL, which spares quoting and parsing two bodies a mail."""
-    connection.ensure_connection()
-    make = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
-    return make(cast(Any, psycopg.Cursor(connection.connection)))
+    def copy_rows(
+        self,
+        connection: BaseDatabaseWrapper,
+        table: str,
+        row: type[MailRow | TaskRow],
+        pass_id: UUID,
+        rows: Sequence[MailRow | TaskRow],
+    ) -> None:
+        """Insert rows of one shape by COPY, which takes half as long as any INSERT."""
+        connection.validate_no_broken_transaction()
+        statement = f"COPY {table} (pass_id, {', '.join(row._fields)}) FROM STDIN"
+        # Django does not translate the errors of a COPY by itself.
+        with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
+            told = str(pass_id)  # once, where psycopg would do it for each row
+            for each in rows:
+                copy.write_row((told, *each))
 
+    def claim_mails(
+        self, connection: BaseDatabaseWrapper, *, worker: str, now: datetime, lease_until: datetime, limit: int
+    ) -> list[int]:
+        with connection.cursor() as cursor:
+            # MATERIALIZED: inside IN (…) the planner may run the locking query again and again, and claim more each
+            # time.
+            cursor.execute(
+                """
+                WITH due AS MATERIALIZED (
+                    SELECT id, due_at FROM notify_mail_queue
+                    WHERE state = 'queued' AND due_at <= %s AND digest_of_id IS NULL
+                      AND (lease_until IS NULL OR lease_until < %s)
+                    ORDER BY due_at, id LIMIT %s
+                    FOR UPDATE SKIP LOCKED
+                ), claimed AS (
+                    UPDATE notify_mail_queue m SET worker = %s, lease_until = %s FROM due WHERE m.id = due.id
+                    RETURNING m.id, due.due_at
+                )
+                SELECT id FROM claimed ORDER BY due_at, id
+                """,
+                [now, now, limit, worker, lease_until],
+            )
+            return [pk for (pk,) in cursor.fetchall()]
 
-def announce(connection: BaseDatabaseWrapper) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"NOTIFY {WAKE_CHANNEL}")
+    def try_go_on(
+        self,
+        connection: BaseDatabaseWrapper,
+        *,
+        worker: str,
+        now: datetime,
+        attempts: Sequence[AttemptRow],
+        settled: Change | None,
+        begun: Change | None,
+    ) -> bool:
+        # One statement is its own transaction and one round trip, where BEGIN, three statements and COMMIT are five.
+        # Its parts see the same rows as they were before it, so each row may occur in one of them only.
+        parts: dict[str, tuple[str, list[Any]]] = {}
+        if attempts:
+            parts["tried"] = insertion(attempts)
+        if settled is not None:
+            parts["settled"] = settling(settled, worker=worker)
+        if begun is not None:
+            sql, params = beginning(begun, worker=worker, now=now)
+            parts["begun"] = f"{sql} RETURNING id", params
+        if not parts:
+            return True
+        # A part is carried out whether or not somebody reads it.
+        answer = "SELECT count(*) FROM begun" if begun is not None else "SELECT 1"
+        sql = f"WITH {', '.join(f'{name} AS ({sql})' for name, (sql, _) in parts.items())} {answer}"
+        params = [self.adapt(connection, value) for _, params in parts.values() for value in params]
+        with self.server_binding_cursor(connection) as cursor:
+            cursor.execute(sql, params)
+            return bool(cursor.fetchone()[0])
 
+    def server_binding_cursor(self, connection: BaseDatabaseWrapper) -> Any:
+        """Return a cursor that sends parameters apart from the SQL: two bodies a mail need no quoting and parsing."""
+        connection.ensure_connection()
+        make = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
+        return make(cast(Any, psycopg.Cursor(connection.connection)))
 
-def wait(connection: BaseDatabaseWrapper, seconds: float) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(f"LISTEN {WAKE_CHANNEL}")
-    return any(True for _ in connection.connection.notifies(timeout=seconds, stop_after=1))
+    def announce(self, connection: BaseDatabaseWrapper) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"NOTIFY {WAKE_CHANNEL}")
+
+    def wait(self, connection: BaseDatabaseWrapper, seconds: float) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(f"LISTEN {WAKE_CHANNEL}")
+        return any(True for _ in connection.connection.notifies(timeout=seconds, stop_after=1))

@@ -71,9 +71,9 @@ def rest(using: str, every_s: float, is_stopping: Callable[[], bool]) -> None:
     deadline = time.monotonic() + every_s
     try:
         deadline = min(deadline, time.monotonic() + seconds_to_next(using, every_s))
-        room, connection = dialect_of(connections[using]), connections[using]
+        dialect, connection = dialect_of(connections[using]), connections[using]
         while not is_stopping() and (left := deadline - time.monotonic()) > 0:
-            if room.wait(connection, min(SLICE_S, left)):
+            if dialect.wait(connection, min(SLICE_S, left)):
                 return
     except DatabaseError as error:
         logger.error("cannot listen for work: %s", error)

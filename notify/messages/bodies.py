@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
-from django.template import Context, Template, TemplateDoesNotExist
+from django.template import Context
 from django.utils import translation
 from django.utils.safestring import mark_safe
 
-from .subjects import Lines, plain_text, template
+from ..models import MailQueue
+from .loading import plain_text, template, try_template
+from .subjects import Lines
+from .values import ALWAYS, template_values, thaw
 
 
 @dataclass(frozen=True)
@@ -43,29 +45,30 @@ def render_body(name: str, values: Mapping[str, Any], *, language: str) -> Body:
     return Body(text.strip() + "\n", html.strip() + "\n" if html else "")
 
 
-def render_digest(items: Sequence[tuple[str, Body]], *, name: str, language: str) -> tuple[str, Body]:
-    """Render several mails as one; return its subject and bodies. A kind may have digest templates of its own."""
+def values_of(mail: MailQueue) -> dict[str, Any]:
+    """Return what the templates of a mail get: the values frozen in its row."""
+    control = mail.control
+    return template_values(thaw(mail.payload), kind=control.kind, key=control.key, key2=control.key2)
+
+
+def values_of_digest(leader: MailQueue) -> dict[str, Any]:
+    """Return what the templates of a digest get of the mail that leads it, whose own values may be spoilt by now."""
+    control, payload = leader.control, leader.payload if isinstance(leader.payload, dict) else {}
+    values = template_values(thaw(payload), kind=control.kind, key=control.key, key2=control.key2)
+    return {name: values[name] for name in ALWAYS}
+
+
+def render_digest(
+    items: Sequence[tuple[str, Body]], *, name: str, language: str, values: Mapping[str, Any]
+) -> tuple[str, Body]:
+    """
+    Render several mails as one; return its subject and bodies. A kind may have digest templates of its own.
+
+    ``values`` are those of ``values_of_digest``.
+    """
     own = f"{name}.digest" if try_template(f"notify/mail/{name}.digest.body.txt") else "digest"
     shown = [DigestItem(subject, body.text, mark_safe(body.html)) for subject, body in items]  # noqa: S308 - rendered
-    values = {"items": shown, "count": len(shown)}
+    whole = {**values, "items": shown, "count": len(shown)}
     with translation.override(language or settings.LANGUAGE_CODE):
-        subject = Lines().render(f"notify/mail/{own}.subject.txt", values)
-    return subject, render_body(own, values, language=language)
-
-
-@lru_cache(maxsize=256)
-def is_template(name: str) -> bool:
-    """Whether there is a template of that name."""
-    try:
-        template(name)
-    except TemplateDoesNotExist as error:
-        if error.args[:1] == (name,):
-            return False
-        raise  # it is there, but what it extends or includes is not
-    return True
-
-
-def try_template(name: str) -> Template | None:
-    """Return a compiled template, None when there is none of that name."""
-    known = is_template.__wrapped__(name) if settings.DEBUG else is_template(name)
-    return template(name) if known else None
+        subject = Lines().render(f"notify/mail/{own}.subject.txt", whole)
+    return subject, render_body(own, whole, language=language)

@@ -1,20 +1,19 @@
 """Event -> message."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
-from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import translation
 
 from ..addresses import Recipients, parse_recipients, shown
 from ..models import MailState
-from ..steps import Event, Step
-from ..text import TENANT_UNITS_MAX, clean, is_tenant, one_line, shorten
+from ..steps import Event, Step, is_parent
+from ..text import TENANT_UNITS_MAX, is_tenant, one_line, shorten
+from .columns import roundtrip_all
+from .names import is_used
 from .subjects import Lines
+from .values import LANGUAGE, CannotFreeze, add_own, freeze, template_values
 
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
@@ -36,6 +35,11 @@ class Message(NamedTuple):
     state: MailState = MailState.QUEUED
     problem: str = ""
     tenant: str = ""
+
+
+def reads_event_at(step: Step) -> bool:
+    """Whether a step's messages show when the event happened: psycopg takes longer to read a moment than all else."""
+    return is_used("event_at", step.templates)
 
 
 def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:
@@ -69,12 +73,18 @@ def make_singly(step: Step, events: Sequence[Event], *, fold_local_part: bool) -
 
 def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) -> list[Message]:
     """Make messages in the active language, all or none. Raises: whatever a template or a value raises."""
-    lines, values = Lines(), [event.values for event in events]
+    lines, frozen = Lines(), roundtrip_all([event.values for event in events])
+    # What is rendered is what the body will be rendered from: the values as they come out of the row.
+    values = [
+        template_values(thawed, kind=event.kind, key=event.key, key2=event.key2)
+        for event, (_text, thawed) in zip(events, frozen, strict=True)
+    ]
     nothing = [""] * len(events)
     subjects = lines.render_all(f"notify/mail/{step.template}.subject.txt", values) if step.template else nothing
     titles = lines.render_all(f"notify/task/{step.task}.title.txt", values) if step.task else nothing
     people = [parse_recipients(event.recipients, fold_local_part=fold_local_part) for event in events]
-    return [finished(step, *parts) for parts in zip(events, people, subjects, titles, freeze_all(values), strict=True)]
+    texts = [add_own(text, own_of(event)) for event, (text, _thawed) in zip(events, frozen, strict=True)]
+    return [finished(step, *parts) for parts in zip(events, people, subjects, titles, texts, strict=True)]
 
 
 def finished(step: Step, event: Event, recipients: Recipients, subject: str, title: str, payload: str) -> Message:
@@ -82,7 +92,7 @@ def finished(step: Step, event: Event, recipients: Recipients, subject: str, tit
     if not is_tenant(event.tenant):
         return blocked(event, describe_tenant(event.tenant))
     is_blocked = step.template is not None and not (recipients.good and subject)
-    is_sound = step.template is None or not (is_blocked or recipients.bad)
+    is_sound = (step.template is None or not (is_blocked or recipients.bad)) and not event.asked_language
     # By place: the names would take longer than all else here.
     return Message(
         event,
@@ -92,21 +102,34 @@ def finished(step: Step, event: Event, recipients: Recipients, subject: str, tit
         title,
         payload,
         BLOCKED if is_blocked else QUEUED,
-        "" if is_sound else describe(recipients, subject),
+        "" if is_sound else describe(step, event, recipients, subject),
         event.tenant,
     )
 
 
-def describe(recipients: Recipients, subject: str) -> str:
+def describe(step: Step, event: Event, recipients: Recipients, subject: str) -> str:
     """Say what is wrong with a message; an empty text when nothing is."""
     problems = []
-    if not recipients.good:
-        problems.append(NO_RECIPIENT)
-    if recipients.bad:
-        problems.append("not an address: " + ", ".join(recipients.bad))
-    if not subject:
-        problems.append("the subject is empty")
+    if step.template is not None:
+        if not recipients.good:
+            problems.append(NO_RECIPIENT)
+        if recipients.bad:
+            problems.append("not an address: " + ", ".join(recipients.bad))
+        if not subject:
+            problems.append("the subject is empty")
+    if event.asked_language and not is_parent(event.language, event.asked_language):
+        problems.append(describe_language(event))
     return shorten("; ".join(problems), PROBLEM_CHARS_MAX)
+
+
+def describe_language(event: Event) -> str:
+    """Say that a recipient gets another language than was asked for."""
+    return f"no language {shown(event.asked_language)} on this site: in {event.language}"
+
+
+def own_of(event: Event) -> dict[str, str]:
+    """Return what a payload says of the message itself."""
+    return {LANGUAGE: event.asked_language} if event.asked_language else {}
 
 
 def describe_tenant(given: Any) -> str:
@@ -127,7 +150,8 @@ def blocked(event: Event, reason: str) -> Message:
 
 def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
     """Return the stand-in of a message that raised, with what can be kept, so that it can be made anew later."""
-    message = blocked(event, f"{UNMADE}: {type(error).__name__}: {error}")
+    what = str(error) if isinstance(error, CannotFreeze) else f"{type(error).__name__}: {error}"
+    message = blocked(event, f"{UNMADE}: {what}")
     # One of the two may be what has raised.
     with suppress(Exception):
         message = message._replace(recipients=parse_recipients(event.recipients, fold_local_part=fold_local_part).good)
@@ -139,63 +163,3 @@ def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
 def silent(event: Event) -> Message:
     """Return what stands for an event when nobody is told; without a good tenant it is nobody's."""
     return Message(event=event, language="", recipients=(), tenant=event.tenant if is_tenant(event.tenant) else "")
-
-
-def freeze(values: Mapping[str, Any]) -> str:
-    """Return the values as JSON text that every database can store. Raises: TypeError, ValueError."""
-    return freeze_all([values])[0]
-
-
-def freeze_all(several: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return values as JSON texts that every database can store, column by column. Raises: TypeError, ValueError."""
-    names = several[0].keys() if several else ()
-    if any(values.keys() != names for values in several):
-        return [freeze(values) for values in several]
-    columns = [map(frozen, column) for column in zip(*[values.values() for values in several], strict=True)]
-    # What ENCODER makes of each, in a fraction of its time, most of which it takes to get ready.
-    texts = [frame(tuple(names)) % parts for parts in zip(*columns, strict=True)] if columns else ["{}"] * len(several)
-    whole = "".join(texts)
-    return texts if is_storable(whole) else [mended(text) for text in texts]
-
-
-def frozen(value: Any) -> str:
-    """Return one value as JSON text."""
-    return encode_basestring(value) if type(value) is str else ENCODER.encode(value)
-
-
-@lru_cache(maxsize=256)
-def frame(names: tuple[str, ...]) -> str:
-    """Return a JSON object with these names and a place for each value."""
-    pairs = (f"{encode_basestring(name)}: ".replace("%", "%%") + "%s" for name in names)
-    return "{" + ", ".join(pairs) + "}"
-
-
-def mended(text: str) -> str:
-    """Return a JSON text that every database can store."""
-    return text if is_storable(text) else ENCODER.encode(cleaned(json.loads(text)))
-
-
-#: Dates, decimals and UUIDs become texts; NaN, which no database takes as JSON, is refused.
-ENCODER = DjangoJSONEncoder(ensure_ascii=False, allow_nan=False)
-
-
-def is_storable(text: str) -> bool:
-    """Whether a JSON text has neither NUL nor a lone surrogate."""
-    if "\\u0000" in text:
-        return False
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def cleaned(value: Any) -> Any:
-    """Clean every text inside a JSON value."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [cleaned(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(name): cleaned(item) for name, item in value.items()}
-    return value

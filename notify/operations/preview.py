@@ -1,5 +1,6 @@
 """What a mail looks like before, or after, it is sent; reads only."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from ..errors import UnknownMail
 from ..explain.event import Inquiry, events_of
 from ..messages.bodies import Body, render_body
 from ..messages.builder import make_messages
+from ..messages.values import template_values, thaw
 from ..models import Control, MailQueue
 from ..steps import Event, Step, columns_of, event_reader, reading_order, steps_of, supported_language
 
@@ -104,6 +106,7 @@ def preview_candidate(step: Step, event: Event, language: str) -> Preview:
     [message] = make_messages(step, [asked], fold_local_part=conf().FOLD_LOCAL_PART)
     if not step.template:
         raise UnknownMail(f"step {step.kind} sends no mail")
-    body = render_body(step.template, event.values, language=spoken)
+    values = template_values(thaw(json.loads(message.payload)), kind=event.kind, key=event.key, key2=event.key2)
+    body = render_body(step.template, values, language=spoken)
     source = "would be queued" if message.state == "queued" else f"would be blocked: {message.problem}"
     return Preview(source, message.subject, body.text, body.html, message.recipients, spoken, {})

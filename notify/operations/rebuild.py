@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from ..conf import conf
 from ..dialects import dialect_of
 from ..messages.builder import Message, make_messages
+from ..messages.values import thaw
 from ..models import MailQueue, MailState, TaskQueue
 from ..passes.rows import task_row
 from ..steps import Event, Scope, Step, columns_of, event_reader, reading_order, step_of, supported_language
@@ -98,4 +99,6 @@ def frozen_event(mail: MailQueue) -> Event | None:
         return None
     control = mail.control
     language = supported_language(mail.language)
-    return Event(control.kind, control.key, control.key2, mail.recipients, language, "", mail.payload, mail.tenant)
+    return Event(
+        control.kind, control.key, control.key2, mail.recipients, language, "", thaw(mail.payload), mail.tenant
+    )

@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.actions import Act
+from kwit.admin.actions import ListAction
 
 from ..errors import UnknownMail, WrongAddress
 from ..models import SUBJECT_UNITS_MAX, MailQueue, MailState, TaskQueue
@@ -111,8 +111,8 @@ def lacks_nothing(rows: Rows) -> Rows:
     return in_states(MailState.BLOCKED)(rows).filter(Q(subject="") | ~Q(recipients=[]))
 
 
-MAIL_ACTS = (
-    Act(
+MAIL_ACTIONS = (
+    ListAction(
         name="retry",
         label=gettext_lazy("Retry"),
         explains=gettext_lazy(
@@ -122,7 +122,7 @@ MAIL_ACTS = (
         verb=on_mails(retry_mails),
         eligible=in_states(MailState.FAILED, MailState.PARTIAL),
     ),
-    Act(
+    ListAction(
         name="release",
         label=gettext_lazy("Release"),
         explains=gettext_lazy(
@@ -133,7 +133,7 @@ MAIL_ACTS = (
         verb=on_mails(release_mails),
         eligible=lacks_nothing,
     ),
-    Act(
+    ListAction(
         name="hold",
         label=gettext_lazy("Hold"),
         explains=gettext_lazy("Waiting mails are not sent until somebody releases them."),
@@ -142,7 +142,7 @@ MAIL_ACTS = (
         eligible=in_states(MailState.QUEUED),
         form=HoldForm,
     ),
-    Act(
+    ListAction(
         name="resend",
         label=gettext_lazy("Send again"),
         explains=gettext_lazy(
@@ -153,7 +153,7 @@ MAIL_ACTS = (
         verb=on_mails(release_mails),
         eligible=in_states(MailState.UNCERTAIN),
     ),
-    Act(
+    ListAction(
         name="confirm",
         label=gettext_lazy("It has arrived"),
         explains=gettext_lazy("These mails are taken as sent, on your word. Nothing is sent."),
@@ -161,7 +161,7 @@ MAIL_ACTS = (
         verb=on_mails(confirm_mails),
         eligible=in_states(MailState.UNCERTAIN),
     ),
-    Act(
+    ListAction(
         name="correct",
         label=gettext_lazy("Correct the address"),
         explains=gettext_lazy(
@@ -190,8 +190,8 @@ def as_assigned(task: TaskQueue) -> dict[str, Any]:
     return {"assignee": task.assignee, "due_at": task.due_at}
 
 
-TASK_ACTS = (
-    Act(
+TASK_ACTIONS = (
+    ListAction(
         name="done",
         label=gettext_lazy("Done"),
         explains=gettext_lazy("The tasks are closed with your name and the time of now."),
@@ -199,7 +199,7 @@ TASK_ACTS = (
         verb=complete_all,
         eligible=to_do,
     ),
-    Act(
+    ListAction(
         name="assign",
         label=gettext_lazy("Assign"),
         explains=gettext_lazy("The task is this person's, due at this time or whenever."),
@@ -210,7 +210,7 @@ TASK_ACTS = (
         initial=as_assigned,
         is_single=True,
     ),
-    Act(
+    ListAction(
         name="reopen",
         label=gettext_lazy("Not done after all"),
         explains=gettext_lazy("The task is open again."),

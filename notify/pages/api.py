@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from kwit.admin.filters import Asked, Filter
+from kwit.admin.filters import Filter, FilterValues
 from kwit.api.encoding import as_command
 from kwit.api.problems import bad_request, not_found
 from kwit.api.resources import (
@@ -60,7 +60,7 @@ class Passes(Resource):
 
     def shown(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the passes, each with its steps; one query."""
-        window = self.window
+        window = self.model_admin
         assert isinstance(window, RunLogAdmin)  # noqa: S101 - for the type checker
         steps = window.steps_of([row.pass_id for row in rows if row.step == RunLog.WHOLE])
         return [
@@ -88,11 +88,11 @@ class SkippedRuns(Resource):
         """Return the filters of the run log that make sense here."""
         return [one for one in super().filters(request) if one.name in ("since", "until", "pass")]
 
-    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Return the skipped passes."""
-        return self.window.get_queryset(request).filter(step=RunLog.WHOLE, outcome=Outcome.SKIPPED)
+        return self.model_admin.get_queryset(request).filter(step=RunLog.WHOLE, outcome=Outcome.SKIPPED)
 
-    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
+    def order_of(self, request: HttpRequest, asked: FilterValues) -> Sequence[str]:
         """Return newest first."""
         return ORDER
 

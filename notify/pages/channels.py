@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from kwit.admin.actions import Act
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import ListAction
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Row, Section
 from kwit.db.fields import UtcNow
 
@@ -25,12 +25,12 @@ def resume(pks: Sequence[int], *, actor: str, using: str) -> int:
 
 
 @admin.register(Channel)
-class ChannelAdmin(WindowAdmin):
+class ChannelAdmin(ReadOnlyAdmin):
     """Which way out pauses, until when and why."""
 
     intro = _("A channel has a line here once it has paused. While it pauses, no mail loses an attempt.")
-    nothing = _("No channel has ever paused.")
-    named_by = "name"
+    empty_text = _("No channel has ever paused.")
+    label_field = "name"
     head = (
         _("channel"),
         _("state"),
@@ -40,8 +40,8 @@ class ChannelAdmin(WindowAdmin):
         _("why"),
     )
     numbers = frozenset({4})
-    acts = (
-        Act(
+    list_actions = (
+        ListAction(
             name="resume",
             label=_("Resume"),
             explains=_("Mails go out again at once. If the trouble is still there, the channel pauses again, longer."),

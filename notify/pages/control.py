@@ -9,9 +9,9 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Table
-from kwit.admin.filters import Asked, Choice, Number, equals
+from kwit.admin.filters import ChoiceFilter, FilterValues, NumberFilter, equals
 from kwit.people.tenants import of_model, tenants_of
 
 from ..explain.messages import problem_of
@@ -24,7 +24,7 @@ MESSAGES_MAX = 20
 
 
 @admin.register(Control)
-class ControlAdmin(WindowAdmin):
+class ControlAdmin(ReadOnlyAdmin):
     """Which events have had their message prepared."""
 
     tenant_lookup = "tenant"
@@ -43,12 +43,12 @@ class ControlAdmin(WindowAdmin):
     )
     numbers = frozenset({2, 3})
     filters = (
-        Choice("kind", gettext_lazy("Kind"), equals("kind"), choices=kinds),
-        Number("key", gettext_lazy("Key"), equals("key")),
-        Number("key2", gettext_lazy("Key 2"), lambda rows, value: rows),
+        ChoiceFilter("kind", gettext_lazy("Kind"), equals("kind"), choices=kinds),
+        NumberFilter("key", gettext_lazy("Key"), equals("key")),
+        NumberFilter("key2", gettext_lazy("Key 2"), lambda rows, value: rows),
     )
 
-    def listed(self, request: HttpRequest, asked: Asked) -> Any:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> Any:
         """Return the rows; a key alone is sought under every kind of the site: the index begins with the kind."""
         rows = self.get_queryset(request)
         if "key2" in asked.values and "key" in asked.values:
@@ -57,13 +57,13 @@ class ControlAdmin(WindowAdmin):
             rows = rows.filter(kind__in=[kind for kind, _word in kinds()])
         return rows
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_for(self, asked: FilterValues) -> Sequence[str]:
         """Return the unique index's order when kind or key are given, else newest first."""
         if "key" in asked.values:
             return ("kind", "key", "key2")
         return ("-key", "-key2") if "kind" in asked.values else ("-pk",)
 
-    def order_of(self, request: HttpRequest, asked: Asked) -> Sequence[str]:
+    def order_of(self, request: HttpRequest, asked: FilterValues) -> Sequence[str]:
         """Return newest first for members of tenants: their index goes by time, not by kind."""
         is_member = tenants_of(request.user) is not None
         return ("-pk",) if is_member and "key" not in asked.values else self.order_for(asked)
@@ -121,7 +121,7 @@ class ControlAdmin(WindowAdmin):
         pass_id = next((message.pass_id for message in messages if message.pass_id), None)
         if pass_id is None:
             return []
-        url = self.way(request, RunLog, "pass", pass_id)
+        url = self.url_if_allowed(request, RunLog, "pass", pass_id)
         return [Fact(name=_("prepared by pass"), cell=Cell(text=pass_id, is_code=True, url=url))]
 
     def mail_table(self, request: HttpRequest, mails: Sequence[MailQueue]) -> Table:
@@ -130,7 +130,7 @@ class ControlAdmin(WindowAdmin):
         rows = [
             Row(
                 cells=[
-                    Cell(text=mail.pk, url=self.way(request, MailQueue, "change", mail.pk)),
+                    Cell(text=mail.pk, url=self.url_if_allowed(request, MailQueue, "change", mail.pk)),
                     Cell(badge=STATES[mail.state]),
                     Cell(text=mail.subject),
                     Cell(text=addressees(mail.recipients)),
@@ -148,7 +148,7 @@ class ControlAdmin(WindowAdmin):
         rows = [
             Row(
                 cells=[
-                    Cell(text=task.pk, url=self.way(request, TaskQueue, "change", task.pk)),
+                    Cell(text=task.pk, url=self.url_if_allowed(request, TaskQueue, "change", task.pk)),
                     Cell(text=task.title),
                     Cell(text=task.assignee),
                     Cell(at=task.done_at) if task.done_at else Cell(text=NONE),

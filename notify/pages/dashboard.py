@@ -13,9 +13,9 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from kwit.admin.charts import Chart, Series, lines, stacked
 from kwit.admin.components import Cell, Finding, Row, Table, Text, Tile
-from kwit.admin.dashboard import Built, Panel, register
-from kwit.admin.time_ranges import Window
-from kwit.db.counts import many
+from kwit.admin.dashboard import Panel, PanelContent, register
+from kwit.admin.keyset import count_text
+from kwit.admin.time_ranges import TimeRange
 
 from ..conf import conf
 from ..explain.messages import holder_of, logged
@@ -36,7 +36,7 @@ def url(model: str, page: str = "changelist", *args: Any, **query: Any) -> str:
     return f"{address}?{urlencode(query)}" if query else address
 
 
-def build_passes(request: HttpRequest, window: Window) -> Built:
+def build_passes(request: HttpRequest, window: TimeRange) -> PanelContent:
     """Build the panel of the passes and of what became of their mails; twelve queries."""
     sums, newest = sums_of(window), latest()
     sent, sent_cut_at = sent_by_kind(window.edges) if request.user.has_perm("notify.view_mailqueue") else (None, None)
@@ -53,10 +53,10 @@ def build_passes(request: HttpRequest, window: Window) -> Built:
         "sent_cut_at": sent_cut_at,
         "cut_at": sums.cut_at,
     }
-    return Built(context=context, findings=pass_findings(newest, window))
+    return PanelContent(context=context, findings=pass_findings(newest, window))
 
 
-def age_tiles(newest: Latest, window: Window) -> list[Tile]:
+def age_tiles(newest: Latest, window: TimeRange) -> list[Tile]:
     """Return how long ago the last good pass and the last full looks were, and how many were skipped since."""
     tiles = []
     if newest.good is None:
@@ -96,7 +96,7 @@ def lock_tiles(newest: Latest) -> list[Tile]:
     return [Tile(_("the lock is held by"), holder, link)]
 
 
-def outcome_tiles(sums: Sums, window: Window) -> list[Tile]:
+def outcome_tiles(sums: Sums, window: TimeRange) -> list[Tile]:
     """Return the passes of the range by outcome."""
     since = timezone.localtime(sums.cut_at or window.since).isoformat(timespec="seconds")
     return [
@@ -110,7 +110,7 @@ def outcome_tiles(sums: Sums, window: Window) -> list[Tile]:
     ]
 
 
-def pass_findings(newest: Latest, window: Window) -> list[Finding]:
+def pass_findings(newest: Latest, window: TimeRange) -> list[Finding]:
     """Return what is not well with the passes."""
     found = []
     limit = conf().FULL_EVERY
@@ -144,7 +144,7 @@ def pass_findings(newest: Latest, window: Window) -> list[Finding]:
     return found
 
 
-def passes_chart(sums: Sums, window: Window) -> Chart:
+def passes_chart(sums: Sums, window: TimeRange) -> Chart:
     """Return the passes by outcome."""
     empty = [0] * len(window.edges)
     series = [
@@ -154,7 +154,7 @@ def passes_chart(sums: Sums, window: Window) -> Chart:
     return stacked(title=_("Passes"), labels=window.labels(), series=series, first=_("time"))
 
 
-def durations_chart(sums: Sums, window: Window) -> Chart:
+def durations_chart(sums: Sums, window: TimeRange) -> Chart:
     """Return how long passes took."""
     series = [
         Series(name=_("median"), tone="c1", values=sums.median_ms),
@@ -163,7 +163,7 @@ def durations_chart(sums: Sums, window: Window) -> Chart:
     return lines(title=_("Duration of a pass"), labels=window.labels(), series=series, first=_("time"), unit=" ms")
 
 
-def trouble_chart(sums: Sums, window: Window) -> Chart:
+def trouble_chart(sums: Sums, window: TimeRange) -> Chart:
     """Return skips and errors alone, which the many good passes would hide."""
     empty = [0] * len(window.edges)
     series = [
@@ -173,7 +173,7 @@ def trouble_chart(sums: Sums, window: Window) -> Chart:
     return stacked(title=_("Skips and errors"), labels=window.labels(), series=series, first=_("time"))
 
 
-def kinds_chart(title: Text, counted: Mapping[str, Sequence[int]], window: Window) -> Chart:
+def kinds_chart(title: Text, counted: Mapping[str, Sequence[int]], window: TimeRange) -> Chart:
     """Return how many there were of each kind."""
     empty = [0] * len(window.edges)
     series = [
@@ -188,7 +188,7 @@ def all_kinds(counted: Mapping[str, Sequence[int]]) -> list[str]:
     return list(dict.fromkeys([*(kind for kind, _word in kinds()), *sorted(counted)]))
 
 
-def kinds_table(sums: Sums, window: Window, sent: Mapping[str, Sequence[int]] | None) -> Table:
+def kinds_table(sums: Sums, window: TimeRange, sent: Mapping[str, Sequence[int]] | None) -> Table:
     """Return candidates, queued and sent mails and tasks per kind; a pass's numbers lead to the passes with work."""
     since = timezone.localtime(sums.cut_at or window.since).isoformat(timespec="seconds")
     # No index goes by kind and time: the newest of all kinds stand first there.
@@ -205,22 +205,24 @@ def kinds_table(sums: Sums, window: Window, sent: Mapping[str, Sequence[int]] | 
     return Table(head=head, rows=rows, caption=_("Per kind"), numbers=frozenset({1, 2, 3, 4}))
 
 
-def build_queues(request: HttpRequest, window: Window) -> Built:
+def build_queues(request: HttpRequest, window: TimeRange) -> PanelContent:
     """Build the panel of the queues; eight queries."""
     found = depths(request.user)
     tiles = [
-        Tile(_("mails"), many(number, most=COUNT_MAX), url("mailqueue", state=state), badge=STATES[state])
+        Tile(_("mails"), count_text(number, most=COUNT_MAX), url("mailqueue", state=state), badge=STATES[state])
         for state, number in found.mails.items()
     ]
     if found.oldest is not None:
         link = url("mailqueue", "change", found.oldest.pk)
         tiles.append(Tile(_("oldest queued, due since"), age(found.oldest.due_at, now=window.now), link))
     link = url("taskqueue", open=1) if request.user.has_perm("notify.view_taskqueue") else ""
-    tiles.append(Tile(_("open tasks"), many(found.tasks, most=COUNT_MAX), link))
+    tiles.append(Tile(_("open tasks"), count_text(found.tasks, most=COUNT_MAX), link))
     link = url("channel") if request.user.has_perm("notify.view_channel") else ""
     for channel in found.pauses:
         tiles.append(Tile(_("channel %s, until") % channel.name, moment_of(channel.paused_until), link, badge=PAUSED))
-    return Built(context={"tiles": tiles}, findings=[*pause_findings(found, link), *queue_findings(found, window)])
+    return PanelContent(
+        context={"tiles": tiles}, findings=[*pause_findings(found, link), *queue_findings(found, window)]
+    )
 
 
 def moment_of(at: datetime | None) -> str:
@@ -251,13 +253,13 @@ WHAT_TO_DO: dict[str, Text] = {
 }
 
 
-def queue_findings(found: Depths, window: Window) -> list[Finding]:
+def queue_findings(found: Depths, window: TimeRange) -> list[Finding]:
     """Return what is not well with the queues."""
     findings = []
     for state, what_to_do in WHAT_TO_DO.items():
         if number := found.mails[state]:
             text = ngettext("%(number)s mail is %(state)s.", "%(number)s mails are %(state)s.", number)
-            words = {"number": many(number, most=COUNT_MAX), "state": STATES[state].word}
+            words = {"number": count_text(number, most=COUNT_MAX), "state": STATES[state].word}
             link = url("mailqueue", state=state)
             findings.append(Finding(badge=STATES[state], text=text % words, what_to_do=what_to_do, url=link))
     if found.oldest is not None and window.now - found.oldest.due_at > QUEUED_NORMAL:

@@ -9,9 +9,9 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Badge, Cell, Fact, Row, Section, Table
-from kwit.admin.filters import Choice, Filter, Number, controls, equals, read
+from kwit.admin.filters import ChoiceFilter, Filter, NumberFilter, equals, filter_controls, parse_filters
 from kwit.people.tenants import of_model, tenants_of
 
 from ..explain.event import EventStory, explain_event
@@ -27,24 +27,24 @@ NOTIFIED = Badge(gettext_lazy("notified"), "✓", "good")
 NOT_NOTIFIED = Badge(gettext_lazy("not notified"), "○", "idle")
 
 
-def explain_url(admin: WindowAdmin, request: HttpRequest, **query: Any) -> str:
+def explain_url(admin: ReadOnlyAdmin, request: HttpRequest, **query: Any) -> str:
     """Return the address of an event's explanation; empty when this user may not read it."""
-    return admin.way(request, Control, "explain", **query) if request.user.has_perm(MAIL_PERMISSION) else ""
+    return admin.url_if_allowed(request, Control, "explain", **query) if request.user.has_perm(MAIL_PERMISSION) else ""
 
 
-def explain_page(admin: WindowAdmin, request: HttpRequest) -> HttpResponse:
+def explain_page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     """Return the page that asks for kind and key and tells the story. Raises: PermissionDenied."""
     # The story quotes mails.
     if not admin.has_view_permission(request) or not request.user.has_perm(MAIL_PERMISSION):
         raise PermissionDenied
     filters = filters_for(request.GET.get("kind", ""))
-    asked = read(filters, request.GET)
+    asked = parse_filters(filters, request.GET)
     is_asked = not asked.errors and {"kind", "key"} <= asked.values.keys()
     context = admin.context(
         request,
         title=_("Why was, or was not, somebody notified?"),
         intro=_("Give the kind of the event and its key, for example the number of the row that it is about."),
-        controls=controls(filters, asked),
+        controls=filter_controls(filters, asked),
         sections=told(admin, request, asked.values) if is_asked else [],
     )
     return TemplateResponse(request, "notify/pages/explain.html", context)
@@ -54,13 +54,13 @@ def filters_for(given: str) -> tuple[Filter, ...]:
     """Return what is asked; a link from a row of a kind that no app registers any more must be readable, too."""
     extra = [(given, given)] if 0 < len(given) <= KIND_LENGTH_MAX else []
     return (
-        Choice("kind", _("Kind"), equals("kind"), choices=lambda: dict([*kinds(), *extra]).items()),
-        Number("key", _("Key"), equals("key")),
-        Number("key2", _("Key 2"), equals("key2")),
+        ChoiceFilter("kind", _("Kind"), equals("kind"), choices=lambda: dict([*kinds(), *extra]).items()),
+        NumberFilter("key", _("Key"), equals("key")),
+        NumberFilter("key2", _("Key 2"), equals("key2")),
     )
 
 
-def told(admin: WindowAdmin, request: HttpRequest, asked: Mapping[str, Any]) -> list[Section]:
+def told(admin: ReadOnlyAdmin, request: HttpRequest, asked: Mapping[str, Any]) -> list[Section]:
     """Return the stories of a key's events, or their names when there are many."""
     kind, key, key2 = asked["kind"], asked["key"], asked.get("key2")
     if key2 is None:
@@ -73,7 +73,7 @@ def told(admin: WindowAdmin, request: HttpRequest, asked: Mapping[str, Any]) -> 
     return [story_of(admin, request, event) for event in found.events] or [nothing]
 
 
-def named(admin: WindowAdmin, request: HttpRequest, *, kind: str, key: int, known: list[int]) -> Section:
+def named(admin: ReadOnlyAdmin, request: HttpRequest, *, kind: str, key: int, known: list[int]) -> Section:
     """Return the events of a key that has many."""
     rows = [
         Row(cells=[Cell(text=f"{kind} {key}/{one}", url=explain_url(admin, request, kind=kind, key=key, key2=one))])
@@ -85,19 +85,23 @@ def named(admin: WindowAdmin, request: HttpRequest, *, kind: str, key: int, know
     )
 
 
-def story_of(admin: WindowAdmin, request: HttpRequest, event: EventStory) -> Section:
+def story_of(admin: ReadOnlyAdmin, request: HttpRequest, event: EventStory) -> Section:
     """Return the story of one event with the ways to what it speaks of."""
     facts = [Fact(name=_("answer"), cell=Cell(badge=NOTIFIED if event.is_notified else NOT_NOTIFIED))]
     if event.pass_id:
-        url = admin.way(request, RunLog, "pass", event.pass_id)
+        url = admin.url_if_allowed(request, RunLog, "pass", event.pass_id)
         facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=event.pass_id, is_code=True, url=url)))
     for mail in event.mails:
         facts.append(
-            Fact(name=_("mail"), cell=Cell(text=mail.id, url=admin.way(request, MailQueue, "change", mail.id)))
+            Fact(
+                name=_("mail"), cell=Cell(text=mail.id, url=admin.url_if_allowed(request, MailQueue, "change", mail.id))
+            )
         )
     for task in event.tasks:
         facts.append(
-            Fact(name=_("task"), cell=Cell(text=task.id, url=admin.way(request, TaskQueue, "change", task.id)))
+            Fact(
+                name=_("task"), cell=Cell(text=task.id, url=admin.url_if_allowed(request, TaskQueue, "change", task.id))
+            )
         )
     name = f"{event.kind} {event.key}" + (f"/{event.key2}" if event.key2 else "")
     return Section(title=name, facts=facts, lines=event.sentences)

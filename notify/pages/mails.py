@@ -15,16 +15,17 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Text
-from kwit.admin.filters import Asked, Choice, Id, equals
-from kwit.admin.sandbox import framed
+from kwit.admin.filters import ChoiceFilter, FilterValues, UuidFilter, equals
+from kwit.middleware import sandboxed
 from kwit.people.tenants import tenants_of
 
 from ..explain.messages import problem_of
+from ..messages.values import LANGUAGE, readable
 from ..models import Control, MailQueue, MailState, RunLog
 from ..operations.preview import Preview, preview_mail
-from .actions import MAIL_ACTS
+from .actions import MAIL_ACTIONS
 from .attempts import look_around, sections_of
 from .badges import STATES, addressees, age, line_of
 
@@ -38,7 +39,7 @@ def states() -> Iterable[tuple[str, Text]]:
 
 
 @admin.register(MailQueue)
-class MailQueueAdmin(WindowAdmin):
+class MailQueueAdmin(ReadOnlyAdmin):
     """What is to be sent, what was, and what is blocked and why."""
 
     tenant_lookup = "tenant"
@@ -54,10 +55,10 @@ class MailQueueAdmin(WindowAdmin):
         gettext_lazy("problem"),
     )
     filters = (
-        Choice("state", gettext_lazy("State"), equals("state"), choices=states),
-        Id("pass", gettext_lazy("Pass"), equals("pass_id")),
+        ChoiceFilter("state", gettext_lazy("State"), equals("state"), choices=states),
+        UuidFilter("pass", gettext_lazy("Pass"), equals("pass_id")),
     )
-    acts = MAIL_ACTS
+    list_actions = MAIL_ACTIONS
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Join the event, and the mail in whose digest one travels."""
@@ -73,7 +74,7 @@ class MailQueueAdmin(WindowAdmin):
             *super().get_urls(),
         ]
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_for(self, asked: FilterValues) -> Sequence[str]:
         """Return the order of the index that serves the filter."""
         if "pass" in asked.values or "state" not in asked.values:
             return ("-pk",)
@@ -89,7 +90,7 @@ class MailQueueAdmin(WindowAdmin):
         """Return a mail's cells."""
         return [
             Cell(text=mail.pk, url=self.url("change", mail.pk)),
-            Cell(text=mail.control, url=self.way(request, Control, "change", mail.control_id)),
+            Cell(text=mail.control, url=self.url_if_allowed(request, Control, "change", mail.control_id)),
             Cell(badge=STATES[mail.state]),
             Cell(at=mail.due_at),
             Cell(text=age(mail.due_at, now=timezone.now())),
@@ -100,13 +101,13 @@ class MailQueueAdmin(WindowAdmin):
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
         """Return a mail in full: what is wrong, what it is, what became of it, what was sent."""
-        now, way = timezone.now(), partial(self.way, request)
+        now, way = timezone.now(), partial(self.url_if_allowed, request)
         sections = [Section(facts=self.facts(request, row))]
         if row.problem:
             sections.insert(0, Section(title=_("What is wrong"), text=problem_of(row.problem)))
         around = look_around(row, now=now, is_whole=tenants_of(request.user) is None)
         sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
-        values = json.dumps(row.payload, ensure_ascii=False, indent=2)
+        values = json.dumps(readable(row.payload), ensure_ascii=False, indent=2)
         sections.append(Section(title=_("Values for its body"), text=values))
         links = [Link(_("Preview"), self.url("preview", row.pk))]
         if url := way(Control, "explain", kind=row.control.kind, key=row.control.key, key2=row.control.key2):
@@ -118,23 +119,23 @@ class MailQueueAdmin(WindowAdmin):
         facts = [
             Fact(
                 name=_("event"),
-                cell=Cell(text=mail.control, url=self.way(request, Control, "change", mail.control_id)),
+                cell=Cell(text=mail.control, url=self.url_if_allowed(request, Control, "change", mail.control_id)),
             ),
             Fact(name=_("subject"), cell=Cell(text=mail.subject)),
             Fact(name=_("recipients"), cell=Cell(text=addressees(mail.recipients) or NONE)),
-            Fact(name=_("language"), cell=Cell(text=mail.language)),
+            Fact(name=_("language"), cell=Cell(text=language_shown(mail))),
             Fact(name=_("prepared"), cell=Cell(at=mail.created_at)),
             Fact(name=_("due"), cell=Cell(at=mail.due_at)),
             Fact(name=_("attempts"), cell=Cell(text=mail.attempts)),
         ]
         if mail.pass_id:
-            url = self.way(request, RunLog, "pass", mail.pass_id)
+            url = self.url_if_allowed(request, RunLog, "pass", mail.pass_id)
             facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=mail.pass_id, is_code=True, url=url)))
         return facts
 
     def preview_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Show a mail as its recipients get it."""
-        mail = self.found(request, str(pk))
+        mail = self.get_row(request, str(pk))
         try:
             page = self.preview(mail, preview_mail(mail))
         except Exception as error:  # whatever a template or a value raises is what there is to show
@@ -159,10 +160,10 @@ class MailQueueAdmin(WindowAdmin):
 
     def frame_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Return a mail's HTML: what was sent, or what would be. It can do nothing, in its frame or alone."""
-        mail = self.found(request, str(pk))
+        mail = self.get_row(request, str(pk))
         kept = mail.digest_of or mail
         html = kept.message_html if kept.message_text else html_of(mail)
-        return framed(html) if html else HttpResponseNotFound()
+        return sandboxed(html) if html else HttpResponseNotFound()
 
 
 def html_of(mail: MailQueue) -> str:
@@ -171,3 +172,11 @@ def html_of(mail: MailQueue) -> str:
         return preview_mail(mail).html
     except Exception:  # whatever a template or a value raises stands on the page around the frame
         return ""
+
+
+def language_shown(mail: MailQueue) -> str:
+    """Return a mail's language, and the one that was asked for where the site has only its parent, or none."""
+    asked = mail.payload.get(LANGUAGE) if isinstance(mail.payload, dict) else None
+    if not asked:
+        return mail.language
+    return _("%(language)s (asked for: %(asked)s)") % {"language": mail.language, "asked": asked}

@@ -11,9 +11,9 @@ from django.db import router
 from django.db.models import Count, QuerySet, Sum
 from django.utils import timezone
 
-from kwit.db.counts import bounded
+from kwit.admin.keyset import count_up_to
 from kwit.probes import health
-from kwit.probes.meters import RECENT_S, Gauge, Measure, Meter, durations, register, single
+from kwit.probes.meters import RECENT_S, Gauge, Meter, Metric, gauge, histogram, register
 
 from ..models import Attempt, Channel, MailQueue, Outcome, RunLog, TaskQueue
 from .badges import kinds
@@ -28,7 +28,7 @@ DURATION_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.
 WAIT = re.compile(r"circuit breaker: \d+ prepared, (\d+) wait")
 
 
-def read(now: datetime) -> Iterator[Measure]:
+def read(now: datetime) -> Iterator[Metric]:
     """Yield everything there is to say; about twenty bounded queries."""
     since = now - timedelta(seconds=RECENT_S)
     newest = latest()
@@ -44,16 +44,16 @@ def age_s(at: datetime | None, *, now: datetime) -> float:
     return math.inf if at is None else max(0.0, (now - at).total_seconds())
 
 
-def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Measure]:
+def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Metric]:
     """Yield how the passes went."""
     good = newest.good.started_at if newest.good else None
     about = "Seconds since the last pass began that ended well; +Inf when there is none"
-    yield single("kwit_pass_last_good_age_seconds", about, age_s(good, now=now))
+    yield gauge("kwit_pass_last_good_age_seconds", about, age_s(good, now=now))
     full = [((kind,), age_s(newest.full.get(kind), now=now)) for kind, _word in kinds()]
     about = "Seconds since a step last looked at all events; +Inf when the log knows of none"
     yield Gauge(name="kwit_pass_last_full_age_seconds", about=about, labels=["kind"], samples=full)
     about = f"Passes skipped since the last one that ran, at most {LATEST_MAX}"
-    yield single("kwit_passes_skipped_in_a_row", about, len(newest.skipped))
+    yield gauge("kwit_passes_skipped_in_a_row", about, len(newest.skipped))
     rows = RunLog.objects.filter(step=RunLog.WHOLE, started_at__gte=since).order_by("-started_at", "-pk")
     found = list(rows.values_list("outcome", "ms")[:LOG_ROWS_MAX])
     counted = Counter(outcome for outcome, _ms in found)
@@ -65,10 +65,10 @@ def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Measur
     )
     ran_s = [ms / 1000 for outcome, ms in found if outcome in RAN and ms is not None]
     about = "How long the passes took that began lately and ran"
-    yield durations("kwit_recent_pass_duration_seconds", about, found_s=ran_s, bounds_s=DURATION_BOUNDS_S)
+    yield histogram("kwit_recent_pass_duration_seconds", about, found_s=ran_s, bounds_s=DURATION_BOUNDS_S)
 
 
-def kinds_of(newest: Latest, *, since: datetime) -> Iterator[Measure]:
+def kinds_of(newest: Latest, *, since: datetime) -> Iterator[Metric]:
     """Yield what was found, queued and sent of each kind."""
     rows = RunLog.objects.filter(started_at__gte=since).order_by("-started_at").values("pk")[:LOG_ROWS_MAX]
     steps = RunLog.objects.filter(pk__in=rows).exclude(step=RunLog.WHOLE).order_by().values_list("step")
@@ -95,12 +95,12 @@ def by_kind(name: str, about: str, names: Any, found: dict[str, int]) -> Gauge:
     return Gauge(name=name, about=about, labels=["kind"], samples=samples)
 
 
-def queues(now: datetime) -> Iterator[Measure]:
+def queues(now: datetime) -> Iterator[Metric]:
     """Yield how much waits and how long."""
     depths, oldest = [], []
     for state in WAITING:
         rows = MailQueue.objects.filter(state=state)
-        depths.append(((state.value,), bounded(rows, most=DEPTH_MAX)))
+        depths.append(((state.value,), count_up_to(rows, most=DEPTH_MAX)))
         due_at = rows.order_by("due_at", "pk").values_list("due_at", flat=True).first()
         oldest.append(((state.value,), 0.0 if due_at is None else age_s(due_at, now=now)))
     about = f"Mails in a state that is not over, at most {DEPTH_MAX + 1} of each"
@@ -108,7 +108,7 @@ def queues(now: datetime) -> Iterator[Measure]:
     about = "Seconds since the mail was due that has waited longest in its state; 0 when none is overdue"
     yield Gauge(name="kwit_mail_oldest_due_age_seconds", about=about, labels=["state"], samples=oldest)
     about = f"Tasks that nobody has done yet, at most {DEPTH_MAX + 1}"
-    yield single("kwit_tasks_open", about, bounded(TaskQueue.objects.open(), most=DEPTH_MAX))
+    yield gauge("kwit_tasks_open", about, count_up_to(TaskQueue.objects.open(), most=DEPTH_MAX))
 
 
 def attempts(since: datetime) -> Gauge:
@@ -133,7 +133,7 @@ def class_of(code: int | None) -> str:
     return f"{code // 100}xx" if 200 <= code < 600 else "other"
 
 
-def channels(now: datetime) -> Iterator[Measure]:
+def channels(now: datetime) -> Iterator[Metric]:
     """Yield which way out pauses."""
     found = list(Channel.objects.order_by("name")[:CHANNELS_TOLD])
     paused = [((row.name,), float(row.paused_until is not None and row.paused_until > now)) for row in found]
@@ -144,12 +144,23 @@ def channels(now: datetime) -> Iterator[Measure]:
     yield Gauge(name="kwit_channel_failures_in_a_row", about=about, labels=["channel"], samples=failures)
 
 
-def stale(alias: str, seconds: int) -> str:
+def last_good_pass(alias: str) -> datetime | None:
+    """Return when the last good pass began."""
+    rows = RunLog.objects.using(alias).filter(step=RunLog.WHOLE).order_by("-started_at")
+    # One seek in the index per outcome.
+    newest = [rows.filter(outcome=outcome).values_list("started_at", flat=True).first() for outcome in GOOD]
+    return max((at for at in newest if at is not None), default=None)
+
+
+def is_overdue(started_at: datetime | None, seconds: int) -> str:
     """Return what is wrong when the last good pass began longer ago than this, or there has been none."""
     since = timezone.now() - timedelta(seconds=seconds)
-    rows = RunLog.objects.using(alias).filter(step=RunLog.WHOLE, outcome__in=GOOD, started_at__gte=since)
-    return "" if rows.exists() else f"no pass has ended well within {seconds} seconds"
+    return "" if started_at is not None and started_at >= since else f"no pass has ended well within {seconds} seconds"
 
 
 register(Meter(name="notify", read=read))
-health.register(health.Question(name="pass_within", alias=lambda: router.db_for_read(RunLog), ask=stale))
+health.register(
+    health.Question(
+        name="pass_within", alias=lambda: router.db_for_read(RunLog), measure=last_good_pass, judge=is_overdue
+    )
+)

@@ -18,12 +18,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from kwit.admin.actions import Confirmation, recorded
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import Confirmation, record_action, start_command
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table, Text
-from kwit.admin.filters import Asked, Check, Choice, Id, Moment, Rows, equals
+from kwit.admin.filters import ChoiceFilter, DateTimeFilter, FilterValues, FlagFilter, Rows, UuidFilter, equals
 from kwit.admin.keyset import AFTER, BEFORE, beyond, ordered, page_of
-from kwit.subprocess import start_command
 
 from ..explain.messages import logged
 from ..models import MailQueue, Outcome, RunLog, TaskQueue
@@ -51,7 +50,7 @@ def with_outcome(rows: Rows, name: str) -> Rows:
 
 
 @admin.register(RunLog)
-class RunLogAdmin(WindowAdmin):
+class RunLogAdmin(ReadOnlyAdmin):
     """What each pass and each of its steps did."""
 
     intro = gettext_lazy("One line per pass, newest first. Open a line to see its steps.")
@@ -67,19 +66,19 @@ class RunLogAdmin(WindowAdmin):
     )
     numbers = frozenset({3, 4, 5, 6})
     filters = (
-        Choice("outcome", gettext_lazy("Outcome"), with_outcome, choices=outcomes),
-        Choice("step", gettext_lazy("Step"), equals("step"), choices=kinds),
-        Moment("since", gettext_lazy("From"), equals("started_at__gte")),
-        Moment("until", gettext_lazy("To"), equals("started_at__lte"), is_end=True),
-        Check("work", gettext_lazy("Only with work"), lambda rows, value: rows.filter(candidates__gt=0)),
-        Id("pass", gettext_lazy("Pass"), equals("pass_id")),
+        ChoiceFilter("outcome", gettext_lazy("Outcome"), with_outcome, choices=outcomes),
+        ChoiceFilter("step", gettext_lazy("Step"), equals("step"), choices=kinds),
+        DateTimeFilter("since", gettext_lazy("From"), equals("started_at__gte")),
+        DateTimeFilter("until", gettext_lazy("To"), equals("started_at__lte"), is_end=True),
+        FlagFilter("work", gettext_lazy("Only with work"), lambda rows, value: rows.filter(candidates__gt=0)),
+        UuidFilter("pass", gettext_lazy("Pass"), equals("pass_id")),
     )
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_for(self, asked: FilterValues) -> Sequence[str]:
         """Return newest first; each filter has an index with this order."""
         return ORDER
 
-    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Return whole passes, or one step's rows when a step is asked for."""
         rows = self.get_queryset(request)
         return rows if "step" in asked.values else rows.filter(step=RunLog.WHOLE)
@@ -160,8 +159,8 @@ class RunLogAdmin(WindowAdmin):
     def facts(self, request: HttpRequest, row: RunLog) -> list[Fact]:
         """Return what is known of a row."""
         prepared = {"pass": str(row.pass_id)}
-        mails = self.way(request, MailQueue, "changelist", **prepared)
-        tasks = self.way(request, TaskQueue, "changelist", **prepared)
+        mails = self.url_if_allowed(request, MailQueue, "changelist", **prepared)
+        tasks = self.url_if_allowed(request, TaskQueue, "changelist", **prepared)
         return [
             Fact(name=_("outcome"), cell=Cell(badge=outcome_of(row))),
             Fact(name=_("started"), cell=Cell(at=row.started_at)),
@@ -252,7 +251,7 @@ class RunLogAdmin(WindowAdmin):
         if request.method == "POST" and "confirmed" in request.POST:
             pass_id = uuid4()
             actor = request.user.get_username()
-            with recorded(
+            with record_action(
                 actor=actor, name="run_pass", subject=self.opts.label_lower, scope=str(pass_id), asked=1
             ) as doing:
                 alias = router.db_for_write(RunLog)

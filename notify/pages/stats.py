@@ -15,8 +15,8 @@ from typing import Any
 
 from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
 
-from kwit.admin.time_ranges import Window
-from kwit.db.counts import bounded
+from kwit.admin.keyset import count_up_to
+from kwit.admin.time_ranges import TimeRange
 from kwit.db.fields import UtcNow
 from kwit.people.tenants import User, tenants_of, within
 
@@ -77,7 +77,7 @@ class Depths:
     pauses: Sequence[Channel]
 
 
-def sums_of(window: Window) -> Sums:
+def sums_of(window: TimeRange) -> Sums:
     """Add up the run log of a range; three queries."""
     rows = RunLog.objects.filter(started_at__gte=window.since)
     most = LOG_ROWS_MAX if window.range.is_daily else min(LOG_ROWS_MAX, DAY_ROWS_MAX)
@@ -171,12 +171,12 @@ def depths(user: User) -> Depths:
     Members of tenants get the numbers of these, and no channel: the server's words may quote another tenant's mail.
     """
     mails, tasks = within(MailQueue.objects.all(), user), within(TaskQueue.objects.open(), user)
-    numbers = {state.value: bounded(mails.filter(state=state), most=COUNT_MAX) for state in WAITING}
+    numbers = {state.value: count_up_to(mails.filter(state=state), most=COUNT_MAX) for state in WAITING}
     queued = mails.filter(state=MailState.QUEUED)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
     pauses = Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")
     shown = list(pauses[:CHANNELS_MAX]) if tenants_of(user) is None else []
-    return Depths(numbers, bounded(tasks, most=COUNT_MAX), oldest, shown)
+    return Depths(numbers, count_up_to(tasks, most=COUNT_MAX), oldest, shown)
 
 
 def sent_by_kind(edges: Sequence[datetime]) -> tuple[dict[str, list[int]], datetime | None]:

@@ -14,8 +14,8 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.actions import Act, Confirmation, recorded
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import Confirmation, ListAction, record_action
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Cell, Detail, Fact, Link, Row, Section
 from kwit.admin.filters import Filter
 
@@ -48,18 +48,18 @@ def take_off(pks: Sequence[int], *, actor: str, using: str) -> int:
 
 
 @admin.register(Suppression)
-class SuppressionAdmin(WindowAdmin):
+class SuppressionAdmin(ReadOnlyAdmin):
     """Which addresses get no mail, and why."""
 
     intro = gettext_lazy("These addresses get no mail, whatever the kind. The newest stands first.")
-    nothing = gettext_lazy("No such address is on the list.")
-    named_by = "address"
+    empty_text = gettext_lazy("No such address is on the list.")
+    label_field = "address"
     head = (gettext_lazy("address"), gettext_lazy("since"), gettext_lazy("why"))
     filters = (
         Filter("address", gettext_lazy("Address"), lambda rows, value: rows.filter(address=value.strip().lower())),
     )
-    acts = (
-        Act(
+    list_actions = (
+        ListAction(
             name="unsuppress",
             label=gettext_lazy("Take off the list"),
             explains=gettext_lazy(
@@ -123,7 +123,7 @@ class SuppressionAdmin(WindowAdmin):
     def put_on(self, request: HttpRequest, *, address: str, reason: str) -> HttpResponse:
         """Put an address on the list, record who did, and say so."""
         actor, subject = request.user.get_username(), self.opts.label_lower
-        with recorded(actor=actor, name="suppress", subject=subject, scope=address, asked=1) as doing:
+        with record_action(actor=actor, name="suppress", subject=subject, scope=address, asked=1) as doing:
             doing.note = f"reason={reason}"
             doing.done = int(suppress(address, reason=reason, using=router.db_for_write(Suppression)))
         if doing.done:

@@ -11,12 +11,13 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Row, Section
-from kwit.admin.filters import Check, Filter, Id, equals
+from kwit.admin.filters import Filter, FlagFilter, UuidFilter, equals
 
+from ..messages.values import readable
 from ..models import Control, RunLog, TaskQueue
-from .actions import TASK_ACTS
+from .actions import TASK_ACTIONS
 from .badges import age, line_of
 
 DONE = Badge(gettext_lazy("done"), "✓", "good")
@@ -24,7 +25,7 @@ OPEN = Badge(gettext_lazy("open"), "…", "busy")
 
 
 @admin.register(TaskQueue)
-class TaskQueueAdmin(WindowAdmin):
+class TaskQueueAdmin(ReadOnlyAdmin):
     """What people have to do."""
 
     tenant_lookup = "tenant"
@@ -41,11 +42,11 @@ class TaskQueueAdmin(WindowAdmin):
         gettext_lazy("by"),
     )
     filters = (
-        Check("open", gettext_lazy("Only open"), lambda rows, value: rows.filter(done_at__isnull=True)),
+        FlagFilter("open", gettext_lazy("Only open"), lambda rows, value: rows.filter(done_at__isnull=True)),
         Filter("assignee", gettext_lazy("Assignee"), equals("assignee")),
-        Id("pass", gettext_lazy("Pass"), equals("pass_id")),
+        UuidFilter("pass", gettext_lazy("Pass"), equals("pass_id")),
     )
-    acts = TASK_ACTS
+    list_actions = TASK_ACTIONS
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Join the event."""
@@ -61,7 +62,7 @@ class TaskQueueAdmin(WindowAdmin):
         """Return a task's cells."""
         return [
             Cell(text=task.pk, url=self.url("change", task.pk)),
-            Cell(text=task.control, url=self.way(request, Control, "change", task.control_id)),
+            Cell(text=task.control, url=self.url_if_allowed(request, Control, "change", task.control_id)),
             Cell(badge=DONE if task.done_at else OPEN),
             Cell(text=line_of(task.title)),
             Cell(text=task.assignee),
@@ -78,8 +79,8 @@ class TaskQueueAdmin(WindowAdmin):
         ]
         facts.append(Fact(name=_("due"), cell=Cell(at=row.due_at) if row.due_at else Cell(text=NONE)))
         if row.pass_id:
-            url = self.way(request, RunLog, "pass", row.pass_id)
+            url = self.url_if_allowed(request, RunLog, "pass", row.pass_id)
             facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=row.pass_id, is_code=True, url=url)))
-        values = json.dumps(row.payload, ensure_ascii=False, indent=2)
+        values = json.dumps(readable(row.payload), ensure_ascii=False, indent=2)
         sections = [Section(facts=facts), Section(title=_("Values"), text=values)]
         return Detail(title=row.title, badge=DONE if row.done_at else OPEN, sections=sections)

@@ -26,16 +26,16 @@ class PassLock:
 
     def __init__(self, *, using: str) -> None:
         self.connection = connections[using]
-        self.room = dialect_of(self.connection)
+        self.dialect = dialect_of(self.connection)
         self.using = using
         self.token: Any = None
 
     def acquire(self, *, wait_s: float, is_stopping: Callable[[], bool]) -> LockAnswer:
         """Take the lock, trying for ``wait_s`` seconds. Raises: LockUnusable."""
-        self.room.check_session(self.connection)
+        self.dialect.check_session(self.connection)
         deadline = time.monotonic() + wait_s
         while True:
-            answer = self.room.try_lock(self.connection)
+            answer = self.dialect.try_lock(self.connection)
             left = deadline - time.monotonic()
             if answer.is_granted or left <= 0 or is_stopping():
                 self.token = answer.token
@@ -44,7 +44,7 @@ class PassLock:
 
     def check(self, pass_id: UUID) -> None:
         """Make sure that the pass may write. Raises: LockLost."""
-        if not self.room.is_locked(self.connection, self.token):
+        if not self.dialect.is_locked(self.connection, self.token):
             raise LockLost("the pass lock was lost: its database session ended or its lock file was deleted")
         if not RunLog.objects.using(self.using).is_open(pass_id):
             raise LockLost("the pass lock was lost: another pass has taken it and closed this pass in the run log")
@@ -52,7 +52,7 @@ class PassLock:
     def release(self) -> str:
         """Give the lock back; return what went wrong, empty when nothing did."""
         try:
-            self.room.unlock(self.connection, self.token)
+            self.dialect.unlock(self.connection, self.token)
         except DatabaseError as error:
             # The session is gone and the lock with it. The first error of the pass is the one to tell.
             self.connection.close()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from django.db.models import QuerySet
 
-from ..dialects.base import Room
+from ..dialects.base import NotifyDialect
 from ..steps import Event
 
 #: Candidates per statement once one of them could not be read; few, because nobody knows how long they are.
@@ -24,9 +24,9 @@ class Unreadable(NamedTuple):
 Part = tuple[list[tuple[Any, ...]], list[Unreadable]]
 
 
-def read(found: QuerySet[Any, Any], *, names: Sequence[str], rows: int, room: Room) -> Iterator[Part]:
+def read(found: QuerySet[Any, Any], *, names: Sequence[str], rows: int, dialect: NotifyDialect) -> Iterator[Part]:
     """Run the candidate query once and yield its rows in lists; find those that cannot be read one by one."""
-    stream = room.stream(found, names=names, rows=rows)
+    stream = dialect.stream(found, names=names, rows=rows)
     # Closed at once, also after an error: left to the garbage collector it would end in the middle of another step.
     with closing(cast(Generator[list[tuple[Any, ...]]], stream)) as chunks:
         while True:
@@ -40,7 +40,7 @@ def read(found: QuerySet[Any, Any], *, names: Sequence[str], rows: int, room: Ro
     # Where even finding nothing fails, the query is at fault (a column that is not there yet) and no row of it.
     list(unlimited(found).filter(key__isnull=True).values_list(*names))
     # What has been written is no candidate any more, so beginning anew goes on where the error was.
-    for pairs in room.stream(found, names=["key", "key2"], rows=CAREFUL_ROWS):
+    for pairs in dialect.stream(found, names=["key", "key2"], rows=CAREFUL_ROWS):
         yield from read_pairs(found, names, cast(list[tuple[int, int]], pairs))
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..dialects.base import ControlRow, MailRow, TaskRow
-from ..messages.builder import BLOCKED, ENCODER, QUEUED, Message
+from ..messages.builder import BLOCKED, QUEUED, Message
+from ..messages.values import ENCODER
 from ..models import SUBJECT_UNITS_MAX
 from ..steps import Step
 from ..text import shorten

@@ -126,13 +126,13 @@ def run_pass(
         is_stopping=is_stopping,
     )
     run = Run(job=job, started=started, started_at=started_at)
-    before = job.room.enter_pass(connection)
+    before = job.dialect.enter_pass(connection)
     try:
         return run_steps(run, steps) if lock is None else run_locked(run, steps, lock, wait_s=wait_s)
     finally:
         # A session that is gone took its settings along.
         with contextlib.suppress(Error):
-            job.room.leave_pass(connection, before)
+            job.dialect.leave_pass(connection, before)
 
 
 def run_locked(run: Run, steps: Iterable[Step], lock: PassLock, *, wait_s: float) -> PassReport:

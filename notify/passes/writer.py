@@ -20,10 +20,10 @@ from django.db.models import Count, Min, QuerySet
 
 from ..conf import Conf, as_moment
 from ..dialects import dialect_of
-from ..dialects.base import Room
-from ..messages.builder import Message, blocked, make_messages, silent
+from ..dialects.base import NotifyDialect
+from ..messages.builder import Message, blocked, make_messages, reads_event_at, silent
 from ..models import MailState
-from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, reading_order
+from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, is_parent, reading_order
 from .reader import Part, Unreadable, as_events, read
 from .rows import control_row, has_task, mail_count, mail_rows, task_rows
 
@@ -63,8 +63,8 @@ class Job:
     random: Random = field(default_factory=Random)
 
     @property
-    def room(self) -> Room:
-        """The room of the pass's database."""
+    def dialect(self) -> NotifyDialect:
+        """The dialect of the pass's database."""
         return dialect_of(connections[self.using])
 
 
@@ -77,6 +77,8 @@ class Tally:
     tasks: int = 0
     blocked: int = 0
     repeated: int = 0
+    #: Events whose language the site has not, nor its parent.
+    unspoken: int = 0
     repaired: int = 0
     failed: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -137,10 +139,9 @@ def prepare_candidates(step: Step, job: Job, tally: Tally) -> None:
 
 def write_found(found: QuerySet[Any, Any], step: Step, job: Job, tally: Tally) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
-    # Not the time, which the query has filtered and sorted by: reading it takes psycopg longer than all else together.
-    names = reading_order(name for name in columns_of(found) if name != "event_at")
+    names = reading_order(name for name in columns_of(found) if name != "event_at" or reads_event_at(step))
     as_event = event_reader(step.kind, names)
-    parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, room=job.room)
+    parts = read(found, names=names, rows=job.conf.CHUNK_ROWS, dialect=job.dialect)
     with closing(cast(Generator[Part], parts)) as read_parts:
         for rows, unreadable in read_parts:
             if job.is_stopping():
@@ -242,7 +243,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
     try:
         yield messages, repeating(lambda: write(messages, step, job), job)
     except DatabaseError as error:
-        if not job.room.is_refusal(error):
+        if not job.dialect.is_refusal(error):
             raise
         if len(messages) > 1:
             middle = len(messages) // 2
@@ -253,7 +254,7 @@ def write_isolating(messages: Sequence[Message], step: Step, job: Job, tally: Ta
         try:
             yield stand_in, repeating(lambda: write(stand_in, step, job), job)
         except DatabaseError as again:
-            if not job.room.is_refusal(again):
+            if not job.dialect.is_refusal(again):
                 raise
             # Not even its control row is accepted, so it stays a candidate; the pass says so and goes on.
             tally.failed += 1
@@ -266,7 +267,7 @@ def repeating(work: Callable[[], Result], job: Job) -> Result:
         try:
             return work()
         except DatabaseError as error:
-            if tried == CHUNK_TRIES_MAX or not job.room.is_transient(error):
+            if tried == CHUNK_TRIES_MAX or not job.dialect.is_transient(error):
                 raise
             pause = PAUSE_S * 2 ** (tried - 1)
             time.sleep(pause + job.random.uniform(0, pause))
@@ -279,21 +280,21 @@ def write(messages: Sequence[Message], step: Step, job: Job) -> set[tuple[int, i
 
     Transaction: its own, durable; rolled back at its end in a dry run.
     """
-    connection, room = connections[job.using], job.room
+    connection, dialect = connections[job.using], job.dialect
     with transaction.atomic(using=job.using, durable=True):
-        room.yield_to_others(connection)
+        dialect.yield_to_others(connection)
         job.guard()
-        new = room.insert_controls(connection, step.kind, [control_row(message) for message in messages])
+        new = dialect.insert_controls(connection, step.kind, [control_row(message) for message in messages])
         fresh = [message for message in messages if (message.event.key, message.event.key2) in new]
         if not job.is_baseline:
             ids = [new[message.event.key, message.event.key2] for message in fresh]
             mails = mail_rows(fresh, step, ids)
             tasks = task_rows(fresh, step, ids)
             if mails:
-                room.insert_mails(connection, job.pass_id, mails)
-                room.announce(connection)
+                dialect.insert_mails(connection, job.pass_id, mails)
+                dialect.announce(connection)
             if tasks:
-                room.insert_tasks(connection, job.pass_id, tasks)
+                dialect.insert_tasks(connection, job.pass_id, tasks)
         if job.is_dry_run:
             transaction.set_rollback(True, using=job.using)
     return set(new)
@@ -310,6 +311,8 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
             continue
         if job.is_baseline:
             continue
+        if message.event.asked_language:
+            note_language(message.event, tally)
         if message.state == MailState.BLOCKED:
             tally.blocked += 1
             tally.name("blocked", f"{message.event.key} ({message.problem})")
@@ -320,12 +323,20 @@ def count_written(messages: Iterable[Message], new: set[tuple[int, int]], step: 
             tally.listed.append(message)
 
 
+def note_language(event: Event, tally: Tally) -> None:
+    """Remember a language that the site does not have, once, unless it has its parent."""
+    if not is_parent(event.language, event.asked_language):
+        tally.unspoken += 1
+        if event.asked_language not in tally.named.get("unspoken", []):
+            tally.name("unspoken", event.asked_language)
+
+
 def repair(step: FlaggedStep, job: Job, tally: Tally) -> None:
     """Raise the flags that an earlier pass left down; rows that others hold must not keep new events waiting."""
     try:
         tally.repaired = mark(step, job)
     except DatabaseError as error:
-        if not job.room.is_transient(error):
+        if not job.dialect.is_transient(error):
             raise
         tally.warnings.append(f"rows that an earlier pass left could not be marked yet: {error}")
 
@@ -356,7 +367,7 @@ def mark_batch(step: FlaggedStep, job: Job) -> int:
     # order of its plan.
     rows = step.left_behind(using=job.using).select_for_update().values("pk")
     with transaction.atomic(using=job.using, durable=True):
-        job.room.yield_to_others(connections[job.using])
+        job.dialect.yield_to_others(connections[job.using])
         job.guard()
         batch = step.flagged().using(job.using).filter(pk__in=rows[: job.conf.MARK_BATCH])
         return batch.update(**{step.flag: True})
@@ -382,6 +393,10 @@ def note_oddities(tally: Tally) -> None:
     if tally.repeated:
         tally.warnings.append(
             f"the candidate query gave {tally.repeated} keys more than once: {tally.names('repeated', tally.repeated)}"
+        )
+    if tally.unspoken:
+        tally.warnings.append(
+            f"{tally.unspoken} asked for a language that this site does not have: {', '.join(tally.named['unspoken'])}"
         )
     if tally.blocked:
         tally.warnings.append(f"{tally.blocked} blocked: {tally.names('blocked', tally.blocked)}")

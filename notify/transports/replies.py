@@ -21,7 +21,7 @@ SERVICE_CLOSING = 421
 CHANNEL_CODES = frozenset({SERVICE_CLOSING, 432, 454, 530, 534, 535, 538})
 #: "What you said makes no sense now": no verdict on the mail, but the conversation has lost its thread.
 CONFUSED_CODES = frozenset({-1, 500, 502, 503})
-#: Not enough room for this mail (RFC 1870): the one refusal of MAIL FROM that is the mail's and not the sender's.
+#: Not enough storage for this mail (RFC 1870): the one refusal of MAIL FROM that is the mail's and not the sender's.
 SIZE_CODES = frozenset({552})
 QUOTA = re.compile(
     r"quota|rate.?limit|throttl|too many (?:messages|mails|emails|connections)|(?:sending|hourly|daily) limit"

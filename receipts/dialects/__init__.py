@@ -1,18 +1,32 @@
-"""Finds the room of a connection's database."""
+"""Operations that receipts do differently on each database."""
 
-from django.db import NotSupportedError
+from functools import cache
+
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from . import postgresql, sqlite
-from . import sqlserver as microsoft
-from .base import Room
+from kwit.db.dialect import Database, database_of
 
-ROOMS: dict[str, Room] = {"sqlite": sqlite, "postgresql": postgresql, "microsoft": microsoft}
+from .base import ReceiptsDialect
 
 
-def dialect_of(connection: BaseDatabaseWrapper) -> Room:
-    """Return the room for this connection's database, or raise NotSupportedError."""
-    try:
-        return ROOMS[connection.vendor]
-    except KeyError:
-        raise NotSupportedError(f"receipts has no room for {connection.vendor}; it knows {', '.join(ROOMS)}") from None
+def dialect_of(connection: BaseDatabaseWrapper) -> ReceiptsDialect:
+    """Return the dialect of this connection's database. Raises: UnknownDatabase."""
+    return make_dialect(database_of(connection))
+
+
+@cache
+def make_dialect(database: Database) -> ReceiptsDialect:
+    """Return the dialect of this database, always the same; a site needs the driver of its own database only."""
+    match database:
+        case "sqlite":
+            from .sqlite import ReceiptsSqlite
+
+            return ReceiptsSqlite()
+        case "postgresql":
+            from .postgresql import ReceiptsPostgresql
+
+            return ReceiptsPostgresql()
+        case "sqlserver":
+            from .sqlserver import ReceiptsSqlServer
+
+            return ReceiptsSqlServer()

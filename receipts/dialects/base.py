@@ -1,16 +1,12 @@
-"""
-What a database's room must be able to do.
-
-A room is a module named by Django's vendor string, with these functions in this order. Rows travel to it as arrays or
-as one JSON text, never as one parameter each. The conformance suite ``tests/dialects/test_receipts_room.py`` runs in
-every database's job.
-"""
+"""Operations that receipts do differently on each database, and their defaults."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from kwit.db.dialect import Dialect
 
 from ..plans.canonical import Target
 
@@ -52,20 +48,24 @@ class Weakness(NamedTuple):
     what_to_do: str
 
 
-class Room(Protocol):
-    """The functions of one room."""
+class ReceiptsDialect(Dialect):
+    """
+    What a database does for a change and for its receipt; ``tests/dialects`` has the conformance tests.
+
+    Rows travel as arrays or as one JSON text, never as one parameter each.
+    """
 
     def stale_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]
     ) -> list[Standing]:
         """Lock the rows in key order, in one statement; return those that are not as approved, in key order."""
-        ...
+        raise NotImplementedError
 
     def standing_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]
     ) -> list[Standing]:
         """Return how these rows stand now, without a lock, in key order, in one statement; leave missing ones out."""
-        ...
+        raise NotImplementedError
 
     def change_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
@@ -76,36 +76,28 @@ class Room(Protocol):
         The UPDATE compares id, tenant, revision, qty and state itself, although the rows are locked: what was locked is
         an optimisation, what the UPDATE compares is the promise.
         """
-        ...
+        raise NotImplementedError
 
     def change_row(self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
         """Change one row if it is as approved, in one statement; return it as the UPDATE left it."""
-        ...
+        raise NotImplementedError
 
     def is_collision(self, error: BaseException) -> bool:
         """Whether the database gave up this transaction for another one's sake, so that repeating it may succeed."""
-        ...
-
-    def is_lost(self, error: BaseException) -> bool:
-        """Whether the connection is gone, so that nobody knows what became of the last statement."""
-        ...
-
-    def has_lost_transaction(self, connection: BaseDatabaseWrapper) -> bool:
-        """Whether the database has ended the whole transaction of its own accord, not only the last savepoint."""
-        ...
+        return False
 
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
         """Return the statements that make the guarded tables append-only."""
-        ...
+        raise NotImplementedError
 
     def unguard(self, connection: BaseDatabaseWrapper) -> list[str]:
         """Return the statements that take the guard away; each may be repeated."""
-        ...
+        raise NotImplementedError
 
     def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
         """Return the names of triggers that are missing or switched off."""
-        ...
+        raise NotImplementedError
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         """Return what about this server or file does not bear the promise that a committed receipt stays."""
-        ...
+        raise NotImplementedError

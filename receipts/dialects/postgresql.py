@@ -5,19 +5,18 @@
 
 from collections.abc import Sequence
 
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from kwit.db.dialect import PostgresqlDialect
+
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, ReceiptsDialect, Shape, Standing, Weakness
 
 #: Serialization failure, and deadlock. Source: PostgreSQL 18, appendix A, "PostgreSQL Error Codes".
 COLLISION_CODES = ("40001", "40P01")
 #: The one constraint whose violation means that another transaction has just claimed the same change_id.
 CLAIM_CONSTRAINT = "receipts_changes_pkey"
-#: Session ended by a timeout; classes 08 (connection exception) and 57P (operator intervention) are asked for apart.
-ENDED_CODES = ("25P03", "25P04")
-
 # Named columns instead of rows of a join: the planner sees one array each, whatever the number of targets.
 PLAN = "SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS approved(id, revision, qty)"
 
@@ -31,9 +30,14 @@ def columns(targets: Sequence[Target]) -> list[list[int]]:
     ]
 
 
-def stale_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]) -> list[Standing]:
-    # NO KEY UPDATE: a comment that is inserted beside a line needs the line's key only, and need not wait.
-    sql = f"""
+class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
+    """PostgreSQL: rows travel as arrays; the UPDATE and its audit rows are one statement."""
+
+    def stale_rows(
+        self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]
+    ) -> list[Standing]:
+        # NO KEY UPDATE: a comment that is inserted beside a line needs the line's key only, and need not wait.
+        sql = f"""
         WITH approved AS MATERIALIZED ({PLAN}),
         held AS MATERIALIZED (
             SELECT {shape.id} AS id, {shape.revision} AS revision, {shape.qty} AS qty, {shape.state} AS state
@@ -46,26 +50,26 @@ def stale_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targe
         WHERE held.id IS NULL OR held.revision IS DISTINCT FROM approved.revision
             OR held.qty IS DISTINCT FROM approved.qty OR held.state IS DISTINCT FROM %s
         ORDER BY approved.id"""
-    arrays = columns(targets)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [*arrays, arrays[0], tenant, shape.required_state])
-        return [Standing(*row) for row in cursor.fetchall()]
+        arrays = columns(targets)
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [*arrays, arrays[0], tenant, shape.required_state])
+            return [Standing(*row) for row in cursor.fetchall()]
 
-
-def standing_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]) -> list[Standing]:
-    sql = f"""
+    def standing_rows(
+        self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]
+    ) -> list[Standing]:
+        sql = f"""
         SELECT {shape.id}, {shape.revision}, {shape.qty}, {shape.state} FROM {shape.table}
         WHERE {shape.id} = ANY(%s::bigint[]) AND {shape.tenant} = %s
         ORDER BY {shape.id}"""
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [list(ids), tenant])
-        return [Standing(row[0], True, *row[1:]) for row in cursor.fetchall()]
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [list(ids), tenant])
+            return [Standing(row[0], True, *row[1:]) for row in cursor.fetchall()]
 
-
-def change_rows(
-    connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
-) -> int:
-    sql = f"""
+    def change_rows(
+        self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
+    ) -> int:
+        sql = f"""
         WITH approved AS MATERIALIZED ({PLAN}),
         changed AS (
             UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
@@ -80,111 +84,93 @@ def change_rows(
         INSERT INTO receipts_audit
             (change_id, target_id, revision_before, revision_after, qty, state_before, state_after)
         SELECT %s::varchar, id, revision_before, revision_after, qty, %s::varchar, state_after FROM changed"""
-    params = [*columns(targets), *shape.set_params, tenant, shape.required_state, change_id, shape.required_state]
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return int(cursor.rowcount)
+        params = [*columns(targets), *shape.set_params, tenant, shape.required_state, change_id, shape.required_state]
+        with connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return int(cursor.rowcount)
 
-
-def change_row(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
-    sql = f"""
+    def change_row(self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
+        sql = f"""
         UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
         WHERE {shape.id} = %s AND {shape.tenant} = %s AND {shape.revision} = %s AND {shape.qty} = %s
             AND {shape.state} = %s
         RETURNING {shape.id}, {shape.revision}, {shape.qty}, {shape.state}"""
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [*shape.set_params, target.id, tenant, target.revision, target.qty, shape.required_state])
-        row = cursor.fetchone()
-    return Standing(row[0], True, *row[1:]) if row else None
+        with connection.cursor() as cursor:
+            cursor.execute(
+                sql, [*shape.set_params, target.id, tenant, target.revision, target.qty, shape.required_state]
+            )
+            row = cursor.fetchone()
+        return Standing(row[0], True, *row[1:]) if row else None
 
+    def is_collision(self, error: BaseException) -> bool:
+        if not isinstance(error, DatabaseError):
+            return False
+        if self.sqlstate(error) == "23505":
+            # Under REPEATABLE READ the row that is in the way cannot be read, so repeating is the only way to an
+            # answer.
+            return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) == CLAIM_CONSTRAINT
+        return self.sqlstate(error) in COLLISION_CODES
 
-def sqlstate(error: BaseException) -> str | None:
-    """Return the server's code, or None when the error did not come from the server."""
-    return getattr(error.__cause__, "sqlstate", None)
-
-
-def is_collision(error: BaseException) -> bool:
-    if not isinstance(error, DatabaseError):
-        return False
-    if sqlstate(error) == "23505":
-        # Under REPEATABLE READ the row that is in the way cannot be read, so repeating is the only way to an answer.
-        return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) == CLAIM_CONSTRAINT
-    return sqlstate(error) in COLLISION_CODES
-
-
-def is_lost(error: BaseException) -> bool:
-    if not isinstance(error, OperationalError | InterfaceError):
-        return False
-    code = sqlstate(error)
-    # No code: the client noticed it, not the server.
-    return code is None or code.startswith(("08", "57P")) or code in ENDED_CODES
-
-
-def has_lost_transaction(connection: BaseDatabaseWrapper) -> bool:
-    # After an error it stays open, and refuses everything until the rollback.
-    return False
-
-
-def guard(connection: BaseDatabaseWrapper) -> list[str]:
-    function = """
+    def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
+        function = """
         CREATE OR REPLACE FUNCTION receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
             RAISE EXCEPTION '% is append-only: a receipt is neither changed nor deleted (% refused)',
                 TG_TABLE_NAME, TG_OP USING ERRCODE = 'restrict_violation';
         END $$"""
-    triggers = [
-        f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
-        " FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
-        for table in GUARDED_TABLES
-    ]
-    return [function, *triggers]
+        triggers = [
+            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+            " FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
+            for table in GUARDED_TABLES
+        ]
+        return [function, *triggers]
 
+    def unguard(self, connection: BaseDatabaseWrapper) -> list[str]:
+        triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only ON {table}" for table in GUARDED_TABLES]
+        return [*triggers, "DROP FUNCTION IF EXISTS receipts_refuse()"]
 
-def unguard(connection: BaseDatabaseWrapper) -> list[str]:
-    triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only ON {table}" for table in GUARDED_TABLES]
-    return [*triggers, "DROP FUNCTION IF EXISTS receipts_refuse()"]
+    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
+        wanted = [f"{table}_append_only" for table in GUARDED_TABLES]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                # Enabled for ordinary sessions (not R, for replicas only), and still before all three verbs: the bits
+                # of pg_trigger.h for BEFORE, DELETE, UPDATE and TRUNCATE.
+                "SELECT tgname FROM pg_trigger WHERE tgname = ANY(%s) AND tgenabled IN ('O', 'A') AND tgtype & 58 = 58"
+                " AND tgrelid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)",
+                [wanted, list(GUARDED_TABLES)],
+            )
+            found = {name for (name,) in cursor.fetchall()}
+        return [name for name in wanted if name not in found]
 
-
-def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
-    wanted = [f"{table}_append_only" for table in GUARDED_TABLES]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            # Enabled for ordinary sessions (not R, for replicas only), and still before all three verbs: the bits of
-            # pg_trigger.h for BEFORE, DELETE, UPDATE and TRUNCATE.
-            "SELECT tgname FROM pg_trigger WHERE tgname = ANY(%s) AND tgenabled IN ('O', 'A') AND tgtype & 58 = 58"
-            " AND tgrelid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)",
-            [wanted, list(GUARDED_TABLES)],
-        )
-        found = {name for (name,) in cursor.fetchall()}
-    return [name for name in wanted if name not in found]
-
-
-def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')"
-        )
-        off = {name for name, setting in cursor.fetchall() if setting == "off"}
-    found = [
-        Weakness(
-            "receipts.E021",
-            True,
-            "fsync is off: after a power cut committed receipts may be gone, or the whole database unreadable",
-            "set fsync = on in postgresql.conf and reload",
-        ),
-        Weakness(
-            "receipts.E022",
-            True,
-            "full_page_writes is off: a page that was being written during a power cut cannot be restored",
-            "set full_page_writes = on in postgresql.conf and reload",
-        ),
-        Weakness(
-            "receipts.E023",
-            True,
-            "synchronous_commit is off: a receipt that was answered may be gone after a crash of the server",
-            "set synchronous_commit = on, for the role that Kwit uses at least",
-        ),
-    ]
-    return [
-        one for one, name in zip(found, ("fsync", "full_page_writes", "synchronous_commit"), strict=True) if name in off
-    ]
+    def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT name, setting FROM pg_settings"
+                " WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')"
+            )
+            off = {name for name, setting in cursor.fetchall() if setting == "off"}
+        found = [
+            Weakness(
+                "receipts.E021",
+                True,
+                "fsync is off: after a power cut committed receipts may be gone, or the whole database unreadable",
+                "set fsync = on in postgresql.conf and reload",
+            ),
+            Weakness(
+                "receipts.E022",
+                True,
+                "full_page_writes is off: a page that was being written during a power cut cannot be restored",
+                "set full_page_writes = on in postgresql.conf and reload",
+            ),
+            Weakness(
+                "receipts.E023",
+                True,
+                "synchronous_commit is off: a receipt that was answered may be gone after a crash of the server",
+                "set synchronous_commit = on, for the role that Kwit uses at least",
+            ),
+        ]
+        return [
+            one
+            for one, name in zip(found, ("fsync", "full_page_writes", "synchronous_commit"), strict=True)
+            if name in off
+        ]

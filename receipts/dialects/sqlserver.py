@@ -5,13 +5,14 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
-from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError
+from django.db import DatabaseError, IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from kwit.db.dialect import COMPATIBILITY_LEVEL_MIN, ENGLISH, SqlServerDialect
+
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, ReceiptsDialect, Shape, Standing, Weakness
 
 #: Rows per statement. One that takes 5,000 locks on one index locks the whole table instead (lock escalation), and
 #: looks whether to do so each 1,250 locks; a row costs one lock, or two while its UPDATE waits.
@@ -20,20 +21,6 @@ SLICE_ROWS = 2000
 #: Deadlock victim; snapshot update conflict; snapshot invalidated by a change of the schema. SQLSTATE 40001 as
 #: mssql-python words it, the numbers as pyodbc appends them, and SQL Server's own words.
 COLLISION_MARKS = ("Serialization failure", "(1205)", "(3960)", "(3961)", "deadlock", "Snapshot isolation transaction")
-#: SQLSTATE 08S01 and its kin as mssql-python words them; what a session that was ended with KILL says.
-LOST_MARKS = (
-    "Communication link failure",
-    "08S01",
-    "08S02",
-    "Connection not open",
-    "Client unable to establish",
-    "kill",
-)
-
-#: The compatibility level of SQL Server 2016; a database keeps the one of the server that it was made on.
-LEVEL_MIN = 130
-#: The languages whose messages are English.
-ENGLISH = ("us_english", "British")
 STANDING = """
 SELECT d.delayed_durability_desc, d.page_verify_option_desc, d.compatibility_level, @@LANGUAGE
 FROM sys.databases AS d WHERE d.database_id = DB_ID()
@@ -55,21 +42,14 @@ DECLARE @slice bigint = 0, @last bigint = (SELECT MAX(slice) FROM @approved);
 """
 
 
-def fetch(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-    """Run one batch to its very end, for an unread rest leaves the connection busy; return its first rows."""
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        rows: list[tuple[Any, ...]] | None = None
-        while True:
-            if rows is None and cursor.description is not None:
-                rows = cursor.fetchall()
-            if not cursor.nextset():
-                return rows or []
+class ReceiptsSqlServer(SqlServerDialect, ReceiptsDialect):
+    """SQL Server: rows travel as one JSON text into a table variable; each operation is one round trip."""
 
-
-def stale_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]) -> list[Standing]:
-    # UPDLOCK locks, and so reads, the row itself and not a version of it, with READ_COMMITTED_SNAPSHOT on as well.
-    sql = f"""{APPROVED}
+    def stale_rows(
+        self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]
+    ) -> list[Standing]:
+        # UPDLOCK locks, and so reads, the row itself and not a version of it, with READ_COMMITTED_SNAPSHOT on as well.
+        sql = f"""{APPROVED}
 DECLARE @stale TABLE (
     id bigint NOT NULL PRIMARY KEY, there bit NOT NULL, revision bigint NULL, qty bigint NULL, state nvarchar(max) NULL
 );
@@ -92,12 +72,13 @@ BEGIN
 END;
 SELECT id, there, revision, qty, state FROM @stale ORDER BY id;
 """
-    rows = fetch(connection, sql, [json.dumps(targets), tenant, shape.required_state])
-    return [Standing(row[0], bool(row[1]), *row[2:]) for row in rows]
+        rows = self.fetch(connection, sql, [json.dumps(targets), tenant, shape.required_state])
+        return [Standing(row[0], bool(row[1]), *row[2:]) for row in rows]
 
-
-def standing_rows(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]) -> list[Standing]:
-    sql = f"""
+    def standing_rows(
+        self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]
+    ) -> list[Standing]:
+        sql = f"""
 SET NOCOUNT ON;
 DECLARE @asked TABLE (id bigint NOT NULL PRIMARY KEY);
 INSERT INTO @asked (id) SELECT r.id FROM OPENJSON(%s) WITH (id bigint '$[0]') AS r;
@@ -106,17 +87,16 @@ FROM @asked AS a INNER JOIN {shape.table} AS held ON held.{shape.id} = a.id
 WHERE held.{shape.tenant} = %s
 ORDER BY held.{shape.id};
 """
-    rows = fetch(connection, sql, [json.dumps([[pk] for pk in ids]), tenant])
-    return [Standing(row[0], True, *row[1:]) for row in rows]
+        rows = self.fetch(connection, sql, [json.dumps([[pk] for pk in ids]), tenant])
+        return [Standing(row[0], True, *row[1:]) for row in rows]
 
-
-def change_rows(
-    connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
-) -> int:
-    # OUTPUT … INTO: without INTO, SQL Server refuses a table that has a trigger (error 334). OUTPUT tells what the
-    # UPDATE itself wrote, even where an INSTEAD OF trigger wrote nothing or an AFTER trigger something else; so what
-    # is audited is read from the row.
-    sql = f"""{APPROVED}
+    def change_rows(
+        self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target], change_id: str
+    ) -> int:
+        # OUTPUT … INTO: without INTO, SQL Server refuses a table that has a trigger (error 334). OUTPUT tells what the
+        # UPDATE itself wrote, even where an INSTEAD OF trigger wrote nothing or an AFTER trigger something else; so
+        # what is audited is read from the row.
+        sql = f"""{APPROVED}
 DECLARE @before TABLE (
     id bigint NOT NULL PRIMARY KEY, revision_before bigint NOT NULL, state_before nvarchar(max) NOT NULL
 );
@@ -142,13 +122,12 @@ BEGIN
 END;
 SELECT @audited;
 """
-    params = [json.dumps(targets), *shape.set_params, tenant, shape.required_state, change_id]
-    return int(fetch(connection, sql, params)[0][0])
+        params = [json.dumps(targets), *shape.set_params, tenant, shape.required_state, change_id]
+        return int(self.fetch(connection, sql, params)[0][0])
 
-
-def change_row(connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
-    # The row itself is read, for the same reason as in change_rows.
-    sql = f"""
+    def change_row(self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
+        # The row itself is read, for the same reason as in change_rows.
+        sql = f"""
 SET NOCOUNT ON;
 DECLARE @changed TABLE (id bigint NOT NULL);
 UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
@@ -158,100 +137,86 @@ SELECT held.{shape.id}, held.{shape.revision}, held.{shape.qty}, held.{shape.sta
 FROM @changed AS c INNER JOIN {shape.table} AS held ON held.{shape.id} = c.id
 WHERE held.{shape.revision} > %s;
 """
-    compared = [target.id, tenant, target.revision, target.qty, shape.required_state]
-    rows = fetch(connection, sql, [*shape.set_params, *compared, target.revision])
-    return Standing(rows[0][0], True, *rows[0][1:]) if rows else None
+        compared = [target.id, tenant, target.revision, target.qty, shape.required_state]
+        rows = self.fetch(connection, sql, [*shape.set_params, *compared, target.revision])
+        return Standing(rows[0][0], True, *rows[0][1:]) if rows else None
 
+    def is_collision(self, error: BaseException) -> bool:
+        if not isinstance(error, DatabaseError):
+            return False
+        text = str(error)
+        if isinstance(error, IntegrityError):
+            # Somebody has just claimed the same change_id; an older snapshot cannot see the row, so repeating is the
+            # way.
+            return "duplicate key" in text and "receipts_changes" in text
+        return any(mark in text for mark in COLLISION_MARKS)
 
-def is_collision(error: BaseException) -> bool:
-    if not isinstance(error, DatabaseError):
-        return False
-    text = str(error)
-    if isinstance(error, IntegrityError):
-        # Somebody has just claimed the same change_id; an older snapshot cannot see the row, so repeating is the way.
-        return "duplicate key" in text and "receipts_changes" in text
-    return any(mark in text for mark in COLLISION_MARKS)
-
-
-def is_lost(error: BaseException) -> bool:
-    return isinstance(error, OperationalError | InterfaceError | DatabaseError) and any(
-        mark in str(error) for mark in LOST_MARKS
-    )
-
-
-def has_lost_transaction(connection: BaseDatabaseWrapper) -> bool:
-    # A deadlock, and with XACT_ABORT ON any error, ends the whole transaction and not only the savepoint in it.
-    return bool(fetch(connection, "SELECT @@TRANCOUNT")[0][0] == 0)
-
-
-def guard(connection: BaseDatabaseWrapper) -> list[str]:
-    # INSTEAD OF: nothing has happened yet that would have to be undone. THROW in a trigger ends the transaction.
-    triggers = [
-        f"CREATE TRIGGER {table}_append_only ON {table} INSTEAD OF UPDATE, DELETE AS"
-        f" THROW 51547, N'{table} is append-only: a receipt is neither changed nor deleted', 1;"
-        for table in GUARDED_TABLES
-    ]
-    # receipts_changes needs no pin: its audit rows refer to it.
-    pin = (
-        f"CREATE TABLE {PIN} (audit_id bigint NOT NULL CONSTRAINT pk_{PIN} PRIMARY KEY"
-        f" CONSTRAINT fk_{PIN} REFERENCES receipts_audit (id))"
-    )
-    return [*triggers, pin]
-
-
-def unguard(connection: BaseDatabaseWrapper) -> list[str]:
-    triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only" for table in GUARDED_TABLES]
-    return [*triggers, f"DROP TABLE IF EXISTS {PIN}"]
-
-
-def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
-    wanted = {f"{table}_append_only": table for table in GUARDED_TABLES}
-    found = fetch(
-        connection,
-        "SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0"
-        " UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k"
-        " WHERE k.is_disabled = 0",
-    )
-    return [name for name, table in {**wanted, f"fk_{PIN}": "receipts_audit"}.items() if (name, table) not in found]
-
-
-def weaknesses(connection: BaseDatabaseWrapper) -> list[Weakness]:
-    found = []
-    ((durability, verification, level, language),) = fetch(connection, STANDING)
-    if durability == "FORCED":
-        found.append(
-            Weakness(
-                "receipts.E027",
-                True,
-                "DELAYED_DURABILITY is FORCED: a receipt that was answered may be gone after a crash of the server",
-                "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = DISABLED",
-            )
+    def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
+        # INSTEAD OF: nothing has happened yet that would have to be undone. THROW in a trigger ends the transaction.
+        triggers = [
+            f"CREATE TRIGGER {table}_append_only ON {table} INSTEAD OF UPDATE, DELETE AS"
+            f" THROW 51547, N'{table} is append-only: a receipt is neither changed nor deleted', 1;"
+            for table in GUARDED_TABLES
+        ]
+        # receipts_changes needs no pin: its audit rows refer to it.
+        pin = (
+            f"CREATE TABLE {PIN} (audit_id bigint NOT NULL CONSTRAINT pk_{PIN} PRIMARY KEY"
+            f" CONSTRAINT fk_{PIN} REFERENCES receipts_audit (id))"
         )
-    if verification == "NONE":
-        found.append(
-            Weakness(
-                "receipts.W028",
-                False,
-                "PAGE_VERIFY is NONE: a page that the disk has spoiled is read as if it were whole",
-                "ALTER DATABASE CURRENT SET PAGE_VERIFY CHECKSUM",
-            )
+        return [*triggers, pin]
+
+    def unguard(self, connection: BaseDatabaseWrapper) -> list[str]:
+        triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only" for table in GUARDED_TABLES]
+        return [*triggers, f"DROP TABLE IF EXISTS {PIN}"]
+
+    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
+        wanted = {f"{table}_append_only": table for table in GUARDED_TABLES}
+        found = self.fetch(
+            connection,
+            "SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0"
+            " UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k"
+            " WHERE k.is_disabled = 0",
         )
-    if level < LEVEL_MIN:
-        found.append(
-            Weakness(
-                "receipts.E029",
-                True,
-                f"the compatibility level is {level}: OPENJSON, in which targets travel, needs {LEVEL_MIN}",
-                "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 140",
+        return [name for name, table in {**wanted, f"fk_{PIN}": "receipts_audit"}.items() if (name, table) not in found]
+
+    def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
+        found = []
+        ((durability, verification, level, language),) = self.fetch(connection, STANDING)
+        if durability == "FORCED":
+            found.append(
+                Weakness(
+                    "receipts.E027",
+                    True,
+                    "DELAYED_DURABILITY is FORCED: a receipt that was answered may be gone after a crash of the server",
+                    "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = DISABLED",
+                )
             )
-        )
-    if language not in ENGLISH:
-        found.append(
-            Weakness(
-                "receipts.W030",
-                False,
-                f"this login speaks {language}: what may be repeated is recognised in English",
-                "ALTER LOGIN … WITH DEFAULT_LANGUAGE = us_english",
+        if verification == "NONE":
+            found.append(
+                Weakness(
+                    "receipts.W028",
+                    False,
+                    "PAGE_VERIFY is NONE: a page that the disk has spoiled is read as if it were whole",
+                    "ALTER DATABASE CURRENT SET PAGE_VERIFY CHECKSUM",
+                )
             )
-        )
-    return found
+        if level < COMPATIBILITY_LEVEL_MIN:
+            found.append(
+                Weakness(
+                    "receipts.E029",
+                    True,
+                    f"the compatibility level is {level}: "
+                    f"OPENJSON, in which targets travel, needs {COMPATIBILITY_LEVEL_MIN}",
+                    "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 140",
+                )
+            )
+        if language not in ENGLISH:
+            found.append(
+                Weakness(
+                    "receipts.W030",
+                    False,
+                    f"this login speaks {language}: what may be repeated is recognised in English",
+                    "ALTER LOGIN … WITH DEFAULT_LANGUAGE = us_english",
+                )
+            )
+        return found

@@ -52,9 +52,9 @@ class Reconciliations(Resource):
     )
     details = model_columns(Reconciliation, "items")
 
-    def listed(self, request: HttpRequest, asked: Any) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: Any) -> QuerySet[Any]:
         """Return the page's rows; the list has no items."""
-        return super().listed(request, asked).defer(None).defer("items")
+        return super().list_queryset(request, asked).defer(None).defer("items")
 
 
 class Plans(Resource):
@@ -70,9 +70,9 @@ class Plans(Resource):
     )
     details = model_columns(StoredPlan, "targets", "problems")
 
-    def listed(self, request: HttpRequest, asked: Any) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: Any) -> QuerySet[Any]:
         """Return the page's rows; the list has neither targets nor problems."""
-        return super().listed(request, asked).defer(None).defer("targets", "problems")
+        return super().list_queryset(request, asked).defer(None).defer("targets", "problems")
 
 
 for source in (Receipts(), Reconciliations(), Plans()):

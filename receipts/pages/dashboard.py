@@ -13,10 +13,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from kwit.admin.components import Finding, Tile
-from kwit.admin.dashboard import Built, Panel, register
+from kwit.admin.dashboard import Panel, PanelContent, register
 from kwit.admin.filters import day_edge
-from kwit.admin.time_ranges import Window
-from kwit.db.counts import bounded, many
+from kwit.admin.keyset import count_text, count_up_to
+from kwit.admin.time_ranges import TimeRange
 from kwit.people.tenants import of_model
 
 from ..models import Change, Verdict
@@ -48,9 +48,9 @@ def figures_of(request: HttpRequest, *, now: datetime) -> Figures:
     since = day_edge(timezone.localdate(now), is_end=False)
     verdicts = of_model(request.user, Verdict)
     return Figures(
-        today=bounded(receipts.filter(created_at__gte=since), most=COUNT_MAX),
+        today=count_up_to(receipts.filter(created_at__gte=since), most=COUNT_MAX),
         since=since,
-        differing=bounded(verdicts.filter(found=Found.DIFFERS), most=COUNT_MAX),
+        differing=count_up_to(verdicts.filter(found=Found.DIFFERS), most=COUNT_MAX),
         oldest=oldest_never_compared(receipts),
     )
 
@@ -70,23 +70,26 @@ def oldest_never_compared(receipts: QuerySet[Any]) -> tuple[str, datetime] | Non
     return None
 
 
-def build_receipts(request: HttpRequest, window: Window) -> Built:
+def build_receipts(request: HttpRequest, window: TimeRange) -> PanelContent:
     """Build the panel of the receipts; five queries."""
     found = figures_of(request, now=window.now)
     tiles = [
         Tile(
             _("receipts today"),
-            many(found.today, most=COUNT_MAX),
+            count_text(found.today, most=COUNT_MAX),
             url("change", since=found.since.isoformat(timespec="seconds")),
         ),
         Tile(
-            _("differ from their rows"), many(found.differing, most=COUNT_MAX), url("change", differs=1), badge=DIFFERS
+            _("differ from their rows"),
+            count_text(found.differing, most=COUNT_MAX),
+            url("change", differs=1),
+            badge=DIFFERS,
         ),
     ]
     if found.oldest is not None:
         ago = _("%s ago") % timesince(found.oldest[1], window.now)
         tiles.append(Tile(_("oldest never compared"), ago, receipt_url(found.oldest[0]), badge=NEVER))
-    return Built(context={"tiles": tiles}, findings=list(findings_of(found, window.now)))
+    return PanelContent(context={"tiles": tiles}, findings=list(findings_of(found, window.now)))
 
 
 def findings_of(found: Figures, now: datetime) -> Iterator[Finding]:
@@ -100,7 +103,7 @@ def findings_of(found: Figures, now: datetime) -> Iterator[Finding]:
         what_to_do = _("Open what differs, and ask who changed the rows since; then reconcile the receipt again.")
         yield Finding(
             badge=DIFFERS,
-            text=text % many(found.differing, most=COUNT_MAX),
+            text=text % count_text(found.differing, most=COUNT_MAX),
             what_to_do=what_to_do,
             url=url("change", differs=1),
         )

@@ -21,7 +21,7 @@ from django.utils.http import content_disposition_header, urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.actions import recorded
+from kwit.admin.actions import record_action
 from kwit.admin.components import NONE, Badge, Cell, Fact, Row, Table, Text
 from kwit.admin.keyset import Page
 from kwit.people.tenants import sees
@@ -87,7 +87,7 @@ def as_file(lines: Iterable[str], *, request: HttpRequest, shape: str, name: str
 
 def noted(lines: Iterable[str], *, actor: str, note: str, **record: Any) -> Iterator[str]:
     """Yield the lines, and record who got how many of them: one that was broken off is a failed action."""
-    with recorded(actor=actor, name="export", **record) as doing:
+    with record_action(actor=actor, name="export", **record) as doing:
         doing.note = note
         for line in lines:
             yield line
@@ -224,7 +224,7 @@ def paper(
         "actor": actor,
         "now": timezone.now(),
     }
-    with recorded(actor=actor, name="export", **record) as doing:
+    with record_action(actor=actor, name="export", **record) as doing:
         doing.note = "print"
         response = TemplateResponse(request, "receipts/pages/print.html", context).render()
         doing.done = 1

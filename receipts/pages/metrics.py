@@ -7,7 +7,7 @@ from datetime import datetime
 from django.utils import timezone
 
 from kwit.admin.filters import day_edge
-from kwit.probes.meters import Gauge, Measure, Meter, register, single
+from kwit.probes.meters import Gauge, Meter, Metric, gauge, register
 
 from ..change_types import each_kind
 from ..models import Change, Verdict
@@ -19,7 +19,7 @@ RECEIPTS_READ_MAX = 50_000
 DIFFERING_READ_MAX = 1000
 
 
-def read(now: datetime) -> Iterator[Measure]:
+def read(now: datetime) -> Iterator[Metric]:
     """Yield everything there is to say; two queries."""
     midnight = day_edge(timezone.localdate(now), is_end=False)
     found = Change.objects.filter(created_at__gte=midnight).order_by("-created_at").values_list("kind", flat=True)
@@ -31,12 +31,12 @@ def read(now: datetime) -> Iterator[Measure]:
     yield from differences()
 
 
-def differences() -> Iterator[Measure]:
+def differences() -> Iterator[Metric]:
     """Yield what the last reconciliation of each receipt found, where it found a difference."""
     rows = Verdict.objects.filter(found=Found.DIFFERS).order_by("-created_at", "-change")
     found = list(rows.values_list("reconciliation__changed", "reconciliation__missing")[:DIFFERING_READ_MAX])
     looked = f"by each receipt's last stored reconciliation, of at most {DIFFERING_READ_MAX} receipts"
-    yield single("kwit_receipts_differing", f"Receipts that differ from their rows, {looked}", len(found))
+    yield gauge("kwit_receipts_differing", f"Receipts that differ from their rows, {looked}", len(found))
     sums = [("changed", sum(changed for changed, _ in found)), ("missing", sum(missing for _, missing in found))]
     yield Gauge(
         name="kwit_reconciliation_differences",

@@ -14,8 +14,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from kwit.admin.actions import Confirmation, Doing, not_posted, recorded
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import ActionProgress, Confirmation, answer_non_post, record_action
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Badge, Cell, Detail, Fact, Section, Text
 
 from ..apply import Outcome, settling_command
@@ -37,12 +37,12 @@ def may_approve(request: HttpRequest, plan: StoredPlan) -> bool:
     return request.user.has_perm(APPROVE_PERMISSION) and plan.author != request.user.get_username()
 
 
-def approve_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
+def approve_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
     """Ask once more, then approve exactly what was shown. Raises: PermissionDenied."""
     if not request.user.has_perm(APPROVE_PERMISSION):
         raise PermissionDenied
     if request.method != "POST":
-        return not_posted(request, back=admin.url("change", plan.pk))
+        return answer_non_post(request, back=admin.url("change", plan.pk))
     shown = request.POST.get("digest", "")
     if plan.author == request.user.get_username():
         return refused(admin, request, plan, _("You wrote this plan: another person approves it."))
@@ -67,12 +67,12 @@ def approve_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> 
     return redirect(admin.url("change", plan.pk))
 
 
-def apply_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
+def apply_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
     """Ask once more, then apply what was shown: applied, already applied, conflict or unknown."""
     if not request.user.has_perm(APPLY_PERMISSION):
         raise PermissionDenied
     if request.method != "POST":
-        return not_posted(request, back=admin.url("change", plan.pk))
+        return answer_non_post(request, back=admin.url("change", plan.pk))
     shown = request.POST.get("digest", "")
     if plan.state not in (PlanState.APPROVED, PlanState.APPLIED) or not is_shown(plan, shown):
         return refused(admin, request, plan, since_shown(plan, shown))
@@ -85,7 +85,7 @@ def apply_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> Ht
     return applied_now(admin, request, plan, shown)
 
 
-def applied_now(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, shown: str) -> HttpResponse:
+def applied_now(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, shown: str) -> HttpResponse:
     """Apply, and say what became of it."""
     unknown: OutcomeUnknown | None = None
     try:
@@ -116,20 +116,20 @@ def applied_now(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, show
     return applied(admin, request, plan, outcome)
 
 
-def applied(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, outcome: Outcome) -> HttpResponse:
+def applied(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, outcome: Outcome) -> HttpResponse:
     """Say that it is applied, and where the receipt is."""
     text = {
         Outcome.APPLIED: _("Applied."),
         Outcome.CONFIRMED: _("Applied. The connection was lost on the way; the receipt confirms it."),
         Outcome.ALREADY: _("It was applied already; nothing was written now."),
     }[outcome]
-    if url := admin.way(request, Change, "change", key_of(plan.change_id)):
+    if url := admin.url_if_allowed(request, Change, "change", key_of(plan.change_id)):
         text = format_html('{} <a href="{}">{}</a>', text, url, _("The receipt"))
     messages.success(request, text)
     return redirect(admin.url("change", plan.pk))
 
 
-def nobody_knows(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, error: OutcomeUnknown) -> HttpResponse:
+def nobody_knows(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, error: OutcomeUnknown) -> HttpResponse:
     """Say that the outcome is unknown, and what settles it; it asks no database."""
     settle = settling_command(plan.change_id, alias=router.db_for_write(Change))
     facts = [
@@ -156,7 +156,7 @@ def nobody_knows(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, err
     return TemplateResponse(request, "kwit/detail.html", context, status=503)
 
 
-def refused(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, why: str) -> HttpResponse:
+def refused(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, why: str) -> HttpResponse:
     """Say why nothing was done, and show the plan as it is now."""
     messages.error(request, why)
     return redirect(admin.url("change", plan.pk))
@@ -180,16 +180,18 @@ def count_of(plan: StoredPlan) -> int:
     return len(plan.targets)
 
 
-def recording(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, name: str) -> AbstractContextManager[Doing]:
+def recording(
+    admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, name: str
+) -> AbstractContextManager[ActionProgress]:
     """Return the record of a decision about a plan."""
     actor, subject = request.user.get_username(), admin.opts.label_lower
-    return recorded(
+    return record_action(
         actor=actor, name=name, subject=subject, scope=plan.change_id, asked=count_of(plan), tenant=plan.tenant
     )
 
 
 def confirm(
-    admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, button: Text, question: str, explains: Text
+    admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, button: Text, question: str, explains: Text
 ) -> HttpResponse:
     """Show the number and how the rows stand now, and ask once more."""
     content = content_of(plan)

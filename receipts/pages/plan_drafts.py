@@ -2,7 +2,7 @@
 Drafts from rows: a refused plan's with the values of now, and those that somebody selects in a host project's list.
 
 A host project puts ``plan_act(kind="cancel", label=_("Plan their cancellation"))`` among the ``acts`` of the
-``WindowAdmin`` of its own model.
+``ReadOnlyAdmin`` of its own model.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from kwit.admin.actions import ACT_ROWS_MAX, Act, Chosen, Confirmation, recorded
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import ACTION_ROWS_MAX, Confirmation, ListAction, Selection, record_action
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Cell, Row, Table, Text
 from kwit.people.tenants import sees
 
@@ -39,13 +39,13 @@ from .plan_upload import ADD_PERMISSION
 LEFT_OUT_SHOWN = 100
 
 
-def plan_act(*, kind: str, label: Text, name: str = "") -> Act:
+def plan_act(*, kind: str, label: Text, name: str = "") -> ListAction:
     """
-    Return an action that makes a draft of a plan from rows: one line in the WindowAdmin of the kind's own model.
+    Return an action that makes a draft of a plan from rows: one line in the ReadOnlyAdmin of the kind's own model.
 
     The kind is looked up when a page is drawn: apps declare theirs after admin classes are imported.
     """
-    return Act(
+    return ListAction(
         name=name or f"plan_{kind}",
         label=label,
         explains=gettext_lazy(
@@ -67,7 +67,7 @@ def plannable(kind: str, rows: QuerySet[Any]) -> QuerySet[Any]:
     return rows.filter(**{declared.state_field: declared.required_state, f"{declared.qty_field}__isnull": False})
 
 
-def draft_page(kind: str, admin: WindowAdmin, request: HttpRequest, chosen: Chosen) -> HttpResponse:
+def draft_page(kind: str, admin: ReadOnlyAdmin, request: HttpRequest, chosen: Selection) -> HttpResponse:
     """Ask for a change id and a reason, then keep the chosen rows as a draft."""
     try:
         declared = get_kind(kind)
@@ -75,7 +75,7 @@ def draft_page(kind: str, admin: WindowAdmin, request: HttpRequest, chosen: Chos
         return turned_down(admin, request, str(error))
     if declared.model is not admin.model._meta.concrete_model:
         raise ImproperlyConfigured(f"plan_act(kind={kind!r}) belongs to the admin of {declared.model._meta.label}")
-    limit = min(load_settings().max_targets, ACT_ROWS_MAX)
+    limit = min(load_settings().max_targets, ACTION_ROWS_MAX)
     if len(chosen.keys) > limit:
         text = _("More than %d rows match, and a plan has no more than that. Narrow the filter down.")
         return turned_down(admin, request, text % limit)
@@ -97,7 +97,7 @@ def draft_page(kind: str, admin: WindowAdmin, request: HttpRequest, chosen: Chos
     )
 
 
-def turned_down(admin: WindowAdmin, request: HttpRequest, why: str) -> HttpResponse:
+def turned_down(admin: ReadOnlyAdmin, request: HttpRequest, why: str) -> HttpResponse:
     """Say why there is no draft, and lead back to the list."""
     messages.error(request, why)
     return redirect(admin.back(request))
@@ -111,13 +111,13 @@ def draft_form(request: HttpRequest, kind: str, *, reason: str = "") -> DraftFor
 
 
 def drafted(
-    admin: WindowAdmin, request: HttpRequest, form: DraftForm, renewed: Renewed, *, kind: str, tenant: str, name: str
+    admin: ReadOnlyAdmin, request: HttpRequest, form: DraftForm, renewed: Renewed, *, kind: str, tenant: str, name: str
 ) -> HttpResponse | None:
     """Keep the draft, record who made it, and lead to it; None when the form has something to say."""
     actor, change_id = request.user.get_username(), form.cleaned_data["change_id"]
     asked = len(renewed.targets) + len(renewed.left_out)
     try:
-        with recorded(
+        with record_action(
             actor=actor,
             name=name,
             subject=StoredPlan._meta.label_lower,
@@ -143,11 +143,11 @@ def drafted(
     if renewed.left_out:
         left = len(renewed.left_out)
         messages.warning(request, ngettext("%d row is left out.", "%d rows are left out.", left) % left)
-    url = admin.way(request, StoredPlan, "change", row.pk)
+    url = admin.url_if_allowed(request, StoredPlan, "change", row.pk)
     return redirect(url or admin.back(request))
 
 
-def again_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
+def again_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
     """Make a new draft of a refused plan's rows with their values of now. Raises: PermissionDenied."""
     if not request.user.has_perm(ADD_PERMISSION):
         raise PermissionDenied

@@ -9,8 +9,8 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
-from kwit.admin.actions import recorded
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import record_action
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Link
 
 from ..approvals import edit_plan, store_plan
@@ -33,7 +33,7 @@ def may_edit(request: HttpRequest, plan: StoredPlan) -> bool:
     return user.has_perm(ADD_PERMISSION) and (is_own or user.has_perm(CHANGE_PERMISSION))
 
 
-def upload_page(admin: WindowAdmin, request: HttpRequest, *, quota: Quota | None) -> HttpResponse:
+def upload_page(admin: ReadOnlyAdmin, request: HttpRequest, *, quota: Quota | None) -> HttpResponse:
     """Ask for a plan; keep it as a draft, or show each of its problems and keep nothing."""
     if request.method != "POST":
         form = PlanForm(user=request.user, initial={"tenant": the_only_tenant(request.user)})
@@ -47,7 +47,7 @@ def upload_page(admin: WindowAdmin, request: HttpRequest, *, quota: Quota | None
         return upload_form(admin, request, form, error)
 
 
-def stored(admin: WindowAdmin, request: HttpRequest, plan: Plan, *, kind: str, reason: str) -> HttpResponse:
+def stored(admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan, *, kind: str, reason: str) -> HttpResponse:
     """Keep a plan as a draft of this user's, and lead to it. Raises: InvalidPlan."""
     actor, count = request.user.get_username(), len(plan.targets)
     kept = StoredPlan.objects.filter(
@@ -56,7 +56,7 @@ def stored(admin: WindowAdmin, request: HttpRequest, plan: Plan, *, kind: str, r
     if kept is not None:
         messages.info(request, _("This very plan is a draft of yours already; it is not kept twice."))
         return redirect(admin.url("change", kept.pk))
-    with recorded(
+    with record_action(
         actor=actor,
         name="plan_upload",
         subject=admin.opts.label_lower,
@@ -78,7 +78,7 @@ def stored(admin: WindowAdmin, request: HttpRequest, plan: Plan, *, kind: str, r
 
 
 def upload_form(
-    admin: WindowAdmin, request: HttpRequest, form: PlanForm, error: InvalidPlan | None = None
+    admin: ReadOnlyAdmin, request: HttpRequest, form: PlanForm, error: InvalidPlan | None = None
 ) -> HttpResponse:
     """Show the form for a plan with what was typed, and the problems of what was sent."""
     return form_page(
@@ -94,7 +94,7 @@ def upload_form(
     )
 
 
-def edit_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, *, quota: Quota | None) -> HttpResponse:
+def edit_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, *, quota: Quota | None) -> HttpResponse:
     """Ask for new content of a plan that is not settled. Raises: PermissionDenied."""
     if not may_edit(request, plan):
         raise PermissionDenied
@@ -113,11 +113,11 @@ def edit_page(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, *, quo
         return edit_form(admin, request, plan, form, shown, error)
 
 
-def edited(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, content: Plan, *, shown: str) -> HttpResponse:
+def edited(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, content: Plan, *, shown: str) -> HttpResponse:
     """Replace a plan's content as long as it is what the editor saw, and lead back to it."""
     actor, count = request.user.get_username(), len(content.targets)
     try:
-        with recorded(
+        with record_action(
             actor=actor,
             name="plan_edit",
             subject=admin.opts.label_lower,
@@ -141,7 +141,7 @@ def edited(admin: WindowAdmin, request: HttpRequest, plan: StoredPlan, content: 
 
 
 def edit_form(
-    admin: WindowAdmin,
+    admin: ReadOnlyAdmin,
     request: HttpRequest,
     plan: StoredPlan,
     form: ContentForm,
@@ -170,7 +170,7 @@ def edit_form(
 
 
 def form_page(
-    admin: WindowAdmin, request: HttpRequest, form: ContentForm, error: InvalidPlan | None, **more: Any
+    admin: ReadOnlyAdmin, request: HttpRequest, form: ContentForm, error: InvalidPlan | None, **more: Any
 ) -> HttpResponse:
     """Show a form with what was typed, and above it every problem at its row."""
     flaws = error.flaws if error else ()

@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section
-from kwit.admin.filters import Asked, Check, Choice, Filter, Number, equals, read
+from kwit.admin.filters import ChoiceFilter, Filter, FilterValues, FlagFilter, NumberFilter, equals, parse_filters
 
 from ..change_types import get_kind
 from ..errors import UnknownKind
@@ -34,17 +34,17 @@ from .plan_upload import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_
 
 #: What a plan's own page is asked: only the targets that fail, and the id after which its targets begin.
 VIEW = (
-    Check("failing", gettext_lazy("Only failing"), lambda rows, value: rows),
-    Number("after", gettext_lazy("After"), lambda rows, value: rows),
+    FlagFilter("failing", gettext_lazy("Only failing"), lambda rows, value: rows),
+    NumberFilter("after", gettext_lazy("After"), lambda rows, value: rows),
 )
 
 
 @admin.register(StoredPlan)
-class StoredPlanAdmin(WindowAdmin):
+class StoredPlanAdmin(ReadOnlyAdmin):
     """Which changes are planned, by whom, approved by whom, and what became of them."""
 
     intro = gettext_lazy("A plan is written by one person and approved by another. The newest stands first.")
-    nothing = gettext_lazy("There is no such plan.")
+    empty_text = gettext_lazy("There is no such plan.")
     head = (
         gettext_lazy("change id"),
         gettext_lazy("state"),
@@ -60,13 +60,13 @@ class StoredPlanAdmin(WindowAdmin):
     tenant_lookup = "tenant"
     numbers = frozenset({4})
     filters = (
-        Choice("state", gettext_lazy("State"), equals("state"), choices=states),
-        Choice("kind", gettext_lazy("Kind"), equals("kind"), choices=kinds),
+        ChoiceFilter("state", gettext_lazy("State"), equals("state"), choices=states),
+        ChoiceFilter("kind", gettext_lazy("Kind"), equals("kind"), choices=kinds),
         Filter("tenant", gettext_lazy("Tenant"), equals("tenant")),
         Filter("change_id", gettext_lazy("Change id"), equals("change_id")),
     )
 
-    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Leave out what may be long: a page of lines would read half a million targets."""
         return self.get_queryset(request).defer("targets", "problems", "reason")
 
@@ -121,7 +121,7 @@ class StoredPlanAdmin(WindowAdmin):
         """Show a plan with a page of its targets beside their rows."""
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        plan = self.found(request, object_id)
+        plan = self.get_row(request, object_id)
         content = content_of(plan)
         page = Detail(
             title=plan.change_id,
@@ -135,7 +135,7 @@ class StoredPlanAdmin(WindowAdmin):
 
     def compared(self, request: HttpRequest, plan: StoredPlan, content: Plan) -> dict[str, Any]:
         """Return what the page says of the targets, and what may be done."""
-        asked = read(VIEW, request.GET)
+        asked = parse_filters(VIEW, request.GET)
         only_failing = "failing" in asked.values
         sheet = sheet_of(plan, content)
         part = part_of(sheet, only_failing=only_failing, after=asked.values.get("after", 0))
@@ -186,7 +186,11 @@ class StoredPlanAdmin(WindowAdmin):
             Link(_("Plans of this change id"), self.url("changelist", change_id=plan.change_id)),
             Link(_("The targets as CSV"), self.url("targets", plan.pk)),
         ]
-        url = self.way(request, Change, "change", key_of(plan.change_id)) if plan.state == PlanState.APPLIED else ""
+        url = (
+            self.url_if_allowed(request, Change, "change", key_of(plan.change_id))
+            if plan.state == PlanState.APPLIED
+            else ""
+        )
         return [Link(_("The receipt"), url), *links] if url else links
 
     def buttons(self, request: HttpRequest, plan: StoredPlan) -> list[dict[str, Any]]:
@@ -206,7 +210,7 @@ class StoredPlanAdmin(WindowAdmin):
         """Return the way from a target to its row's own page, where the site has one."""
         try:
             model = get_kind(plan.kind).model
-            pattern = self.way(request, model, "change", 0)
+            pattern = self.url_if_allowed(request, model, "change", 0)
         except (UnknownKind, NoReverseMatch):
             return lambda pk: ""
         return lambda pk: pattern.replace("/0/change/", f"/{pk}/change/") if pattern else ""
@@ -223,22 +227,22 @@ class StoredPlanAdmin(WindowAdmin):
     @csrf_exempt
     def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Take new content for a plan."""
-        plan = self.found(request, str(pk))
+        plan = self.get_row(request, str(pk))
         if not may_edit(request, plan):
             raise PermissionDenied
         return within_quota(request, lambda quota: edit_page(self, request, plan, quota=quota))
 
     def approve_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Approve a plan."""
-        return approve_page(self, request, self.found(request, str(pk)))
+        return approve_page(self, request, self.get_row(request, str(pk)))
 
     def apply_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Apply a plan."""
-        return apply_page(self, request, self.found(request, str(pk)))
+        return apply_page(self, request, self.get_row(request, str(pk)))
 
     def again_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Plan a refused plan's rows again."""
-        return again_page(self, request, self.found(request, str(pk)))
+        return again_page(self, request, self.get_row(request, str(pk)))
 
     def template_view(self, request: HttpRequest) -> HttpResponse:
         """Return an empty CSV."""
@@ -248,7 +252,7 @@ class StoredPlanAdmin(WindowAdmin):
 
     def targets_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Return a plan's targets as CSV; whole numbers only, which no spreadsheet takes for a formula."""
-        content = content_of(self.found(request, str(pk)))
+        content = content_of(self.get_row(request, str(pk)))
         targets = content.targets if content is not None else ()
         lines = [f"{target.id:d},{target.revision:d},{target.qty:d}\r\n" for target in targets]
         return csv_file(f"plan-{pk}.csv", TEMPLATE + "".join(lines))

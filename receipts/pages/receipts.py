@@ -13,10 +13,10 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.actions import not_posted, recorded
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import answer_non_post, record_action
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Table
-from kwit.admin.filters import Asked, Check, Filter, Moment, equals, read
+from kwit.admin.filters import DateTimeFilter, Filter, FilterValues, FlagFilter, equals, parse_filters
 from kwit.admin.keyset import Page, parted_page_of
 from kwit.db.fields import JSONItems
 from kwit.people.tenants import of_model
@@ -43,11 +43,11 @@ PLANS_SHOWN = 5
 
 
 @admin.register(Change)
-class ChangeAdmin(WindowAdmin):
+class ChangeAdmin(ReadOnlyAdmin):
     """What was committed, and how its rows stand."""
 
     intro = gettext_lazy("One line per receipt, newest first. A receipt is never changed.")
-    nothing = gettext_lazy("No receipt.")
+    empty_text = gettext_lazy("No receipt.")
     head = (
         gettext_lazy("change_id"),
         gettext_lazy("kind"),
@@ -65,18 +65,18 @@ class ChangeAdmin(WindowAdmin):
         Filter("change_id", gettext_lazy("change_id"), equals("pk")),
         Filter("kind", gettext_lazy("Kind"), equals("kind")),
         Filter("tenant", gettext_lazy("Tenant"), equals("tenant")),
-        Moment("since", gettext_lazy("From"), equals("created_at__gte")),
-        Moment("until", gettext_lazy("To"), equals("created_at__lte"), is_end=True),
-        Check("differs", gettext_lazy("Differs at last reconciliation"), lambda rows, value: rows),
+        DateTimeFilter("since", gettext_lazy("From"), equals("created_at__gte")),
+        DateTimeFilter("until", gettext_lazy("To"), equals("created_at__lte"), is_end=True),
+        FlagFilter("differs", gettext_lazy("Differs at last reconciliation"), lambda rows, value: rows),
     )
 
     # The list.
 
-    def order_for(self, asked: Asked) -> Sequence[str]:
+    def order_for(self, asked: FilterValues) -> Sequence[str]:
         """Return newest first; each filter has an index with this order."""
         return ("-created_at", "-change_id")
 
-    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Return receipts, or the verdicts of those that differ: they have the same columns, and the index for it."""
         if "differs" in asked.values:
             return of_model(request.user, Verdict).filter(found=Found.DIFFERS)
@@ -110,7 +110,7 @@ class ChangeAdmin(WindowAdmin):
             if request.user.has_perm(RECONCILE_PERMISSION):
                 found.append(Link(_("Reconcile all"), url("reconciliationrun", "start")))
         if request.user.has_perm(EXPORT_PERMISSION):
-            texts = read(self.filters, request.GET).texts
+            texts = parse_filters(self.filters, request.GET).texts
             found += [
                 Link(_("This list as %s") % shape.upper(), url("change", "exports", shape, **texts)) for shape in LISTS
             ]
@@ -126,9 +126,9 @@ class ChangeAdmin(WindowAdmin):
         """Return the change_id that an address names."""
         return key_from(text)
 
-    def found(self, request: HttpRequest, pk: str) -> Any:
+    def get_row(self, request: HttpRequest, pk: str) -> Any:
         """Return a receipt the user may see. Raises: Http404, PermissionDenied."""
-        row = super().found(request, pk)
+        row = super().get_row(request, pk)
         # SQL Server takes a key with a blank at its end for the same.
         if row.pk != pk:
             raise Http404(_("There is no such row."))
@@ -171,11 +171,13 @@ class ChangeAdmin(WindowAdmin):
             Fact(name=_("digest"), cell=Cell(text=row.digest, is_code=True)),
             Fact(name=_("digest is"), cell=Cell(badge=GENUINE if is_genuine else NOT_GENUINE)),
         ]
-        if self.way(request, StoredPlan, "changelist"):
+        if self.url_if_allowed(request, StoredPlan, "changelist"):
             # The tenant's own: another one may have a plan that was refused for this very change_id.
             plans = StoredPlan.objects.filter(change_id=row.pk, tenant=row.tenant).order_by("-pk")
             for pk, state in plans.values_list("pk", "state")[:PLANS_SHOWN]:
-                cell = Cell(badge=STATES.get(state), text=f" {pk}", url=self.way(request, StoredPlan, "change", pk))
+                cell = Cell(
+                    badge=STATES.get(state), text=f" {pk}", url=self.url_if_allowed(request, StoredPlan, "change", pk)
+                )
                 facts.append(Fact(name=_("plan"), cell=cell))
         return facts
 
@@ -218,14 +220,14 @@ class ChangeAdmin(WindowAdmin):
 
     def reconcile_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Compare a receipt with its rows of now, keep the result, and lead to it."""
-        row = self.found(request, self.key_from(object_id))
+        row = self.get_row(request, self.key_from(object_id))
         if not request.user.has_perm(RECONCILE_PERMISSION) or not request.user.has_perm(RESULTS_PERMISSION):
             raise PermissionDenied
         if request.method != "POST":
-            return not_posted(request, back=receipt_url(row.pk))
+            return answer_non_post(request, back=receipt_url(row.pk))
         actor, alias = request.user.get_username(), router.db_for_write(Change)
         try:
-            with recorded(
+            with record_action(
                 actor=actor,
                 name="reconcile",
                 subject=self.opts.label_lower,
@@ -243,7 +245,7 @@ class ChangeAdmin(WindowAdmin):
 
     def export_view(self, request: HttpRequest, object_id: str, shape: str) -> HttpResponse:
         """Give a receipt as a file or as a page to print."""
-        row = self.found(request, self.key_from(object_id))
+        row = self.get_row(request, self.key_from(object_id))
         if not request.user.has_perm(EXPORT_PERMISSION):
             raise PermissionDenied
         if shape not in DOCUMENTS:
@@ -264,11 +266,11 @@ class ChangeAdmin(WindowAdmin):
             raise Http404(_("There is no such form of it."))
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        asked = read(self.filters, request.GET)
+        asked = parse_filters(self.filters, request.GET)
         if asked.errors:
             messages.error(request, " ".join(asked.errors.values()))
             return redirect(self.url("changelist", **asked.texts))
-        rows = asked.apply(self.filters, self.listed(request, asked))
+        rows = asked.apply(self.filters, self.list_queryset(request, asked))
         order = self.pinned(self.order_of(request, asked))
 
         def page_after(after: str) -> Page:

@@ -12,9 +12,9 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from kwit.admin.base import WindowAdmin
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table
-from kwit.admin.filters import Asked, Filter, equals
+from kwit.admin.filters import Filter, FilterValues, equals
 
 from ..models import Change, Reconciliation
 from ..reconcile import Item, found_in
@@ -59,19 +59,19 @@ def history_row(kept: Reconciliation) -> Row:
 
 
 @admin.register(Reconciliation)
-class ReconciliationAdmin(WindowAdmin):
+class ReconciliationAdmin(ReadOnlyAdmin):
     """Each comparison of a receipt with its rows."""
 
     intro = gettext_lazy("One line per comparison of a receipt with its rows, newest first.")
-    nothing = gettext_lazy("No receipt has been compared with its rows.")
+    empty_text = gettext_lazy("No receipt has been compared with its rows.")
     head = HISTORY_HEAD
     tenant_lookup = "tenant"
     numbers = HISTORY_NUMBERS
     filters = (Filter("change_id", gettext_lazy("change_id"), equals("change_id")),)
 
-    def listed(self, request: HttpRequest, asked: Asked) -> QuerySet[Any]:
+    def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Return the rows without what each of them found, which may be long."""
-        return super().listed(request, asked).defer("items")
+        return super().list_queryset(request, asked).defer("items")
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return one line per reconciliation."""
@@ -133,7 +133,7 @@ class ReconciliationAdmin(WindowAdmin):
 
     def export_view(self, request: HttpRequest, pk: int, shape: str) -> HttpResponse:
         """Give a reconciliation as a file or as a page to print."""
-        row = self.found(request, str(pk))
+        row = self.get_row(request, str(pk))
         if not request.user.has_perm(EXPORT_PERMISSION):
             raise PermissionDenied
         if shape not in DOCUMENTS:

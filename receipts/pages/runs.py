@@ -14,13 +14,12 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from kwit.admin.actions import Confirmation, recorded
-from kwit.admin.base import WindowAdmin
+from kwit.admin.actions import Confirmation, record_action, start_command
+from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table
-from kwit.db.counts import bounded
+from kwit.admin.keyset import count_up_to
 from kwit.db.fields import UtcNow
 from kwit.people.tenants import tenants_of
-from kwit.subprocess import start_command
 
 from ..models import Change, ReconciliationRun
 from ..plans.model import ACTOR_CHARS_MAX
@@ -48,11 +47,11 @@ def outcome_of(run: Any) -> Badge:
 
 
 @admin.register(ReconciliationRun)
-class ReconciliationRunAdmin(WindowAdmin):
+class ReconciliationRunAdmin(ReadOnlyAdmin):
     """Comparisons of all receipts with their rows."""
 
     intro = gettext_lazy("One line per comparison of all receipts, newest first.")
-    nothing = gettext_lazy("Nobody has compared all receipts yet.")
+    empty_text = gettext_lazy("Nobody has compared all receipts yet.")
     head = (
         gettext_lazy("started"),
         gettext_lazy("by"),
@@ -141,7 +140,7 @@ class ReconciliationRunAdmin(WindowAdmin):
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "POST"])
         rows = of_tenants(tenants, router.db_for_read(Change) or "default")
-        number = bounded(rows, most=COUNT_MAX)
+        number = count_up_to(rows, most=COUNT_MAX)
         running = list(self.get_queryset(request).filter(outcome=RunOutcome.RUNNING).order_by("-pk")[:5])
         asked = Confirmation(
             title=_("Reconcile all"),
@@ -169,7 +168,7 @@ class ReconciliationRunAdmin(WindowAdmin):
             return redirect(self.url("change", run.pk))
         tenant = next(iter(tenants)) if tenants is not None and len(tenants) == 1 else ""
         try:
-            with recorded(
+            with record_action(
                 actor=actor,
                 name="reconcile_all",
                 subject=self.opts.label_lower,

@@ -1,19 +1,28 @@
 """
-Targets in the one canonical form, and the digest over it.
+The canonical forms of a plan (version 1) and of a committed receipt (version 2), and the digests over them.
 
-Two plans are the same change exactly when their digests are equal, so the form must never depend on the order in which
-targets or keys were written, on a library's version, or on the database. It is RFC 8785 (JSON Canonicalization Scheme)
-narrowed to what a plan has: keys in order, integers, NFC text in UTF-8, no blanks. ``verify.py`` beside this file
-repeats it in its own words, and ``tests/receipts/vectors.json`` pins both.
+Version 1 identifies a change: two plans are the same change exactly when these digests are equal. Version 2 is what a
+sealed receipt proves: all of version 1, and actor, reason, time and every audit row.
+
+Neither may depend on the order in which targets or keys were written, on a library's version, or on the database. Both
+are RFC 8785 (JSON Canonicalization Scheme) narrowed: keys sorted by code point, integers, text in UTF-8, no blanks; in
+version 2 whatever is neither text, integer, boolean nor null (dates, decimals) is text already when it comes here.
+``receipts/verify.py`` implements both a second time, and ``tests/receipts/vectors*.json`` pin both.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
-#: Goes into the digest; grows when the form changes, so that old receipts can still be told from new ones.
+#: Is part of what is hashed.
 VERSION = 1
+RECEIPT_VERSION = 2
+
+
+#: Columns of ``receipts_changes`` in version 2, besides ``created_at``.
+RECEIPT_NAMES = ("actor", "change_id", "digest", "kind", "reason", "targets", "tenant")
 
 
 class Target(NamedTuple):
@@ -43,6 +52,45 @@ def digest(*, change_id: str, kind: str, tenant: str, targets: str) -> str:
     """Return the SHA-256 over version, change_id, kind, tenant and canonical targets, as 64 hexadecimal digits."""
     text = canonical_text(change_id=change_id, kind=kind, tenant=tenant, targets=targets)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """Return a JSON value as canonical text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def canonical_time(moment: datetime) -> str:
+    """Return a moment in UTC with six decimals: ``2026-01-31T08:00:00.000000Z``."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def canonical_audit(rows: Iterable[Mapping[str, Any]]) -> str:
+    """
+    Return audit rows as canonical text, sorted by ``target_id``.
+
+    A row is a mapping of the columns of ``receipts_audit`` without ``id`` and ``change_id``. A column that is NULL is
+    left out, so that a column added later does not change the form of earlier receipts.
+    """
+    kept = ({name: value for name, value in row.items() if value is not None} for row in rows)
+    return canonical_json(sorted(kept, key=lambda row: row["target_id"]))
+
+
+def canonical_receipt(receipt: Mapping[str, Any], *, audit: str) -> str:
+    """
+    Return a committed receipt in the canonical form, version 2.
+
+    ``receipt`` has the columns of ``receipts_changes``, ``targets`` as the parsed JSON; ``audit`` is already canonical.
+    """
+    parts = {name: canonical_json(receipt[name]) for name in RECEIPT_NAMES}
+    parts |= {"audit": audit, "created_at": canonical_json(canonical_time(receipt["created_at"]))}
+    parts["version"] = str(RECEIPT_VERSION)
+    return "{" + ",".join(f'"{name}":{parts[name]}' for name in sorted(parts)) + "}"
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a canonical text, as 64 hexadecimal digits."""
+    # JSON in a database may hold half a surrogate pair; UTF-8 proper has no bytes for it.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def stored_targets(rows: Iterable[dict[str, int]]) -> tuple[Target, ...]:

@@ -1,12 +1,14 @@
 """With accounts on: a second factor, single sign-on, and nothing that either gives by itself."""
 
+import importlib
 import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
+from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import (
@@ -16,9 +18,12 @@ from allauth.mfa.totp.internal.auth import (
     hotp_value,
     yield_hotp_counters_from_time,
 )
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import User
+from django.core import mail
 from django.core.cache import cache
 from django.test import Client
+from django.urls import clear_url_caches
 
 from tests.accounts.provider import Provider, serve
 
@@ -145,8 +150,8 @@ def test_nobody_signs_up(client: Client) -> None:
 
 
 def test_every_page_of_the_accounts_keeps_to_the_strict_policy(client: Client, secret: str) -> None:
-    names = ["login/", "signup/", "inactive/", "password/reset/", "3rdparty/signup/", "3rdparty/login/error/"]
-    names += ["email/", "password/change/", "reauthenticate/", "3rdparty/", "logout/", "3rdparty/login/cancelled/"]
+    names = ["login/", "signup/", "inactive/", "3rdparty/signup/", "3rdparty/login/error/"]
+    names += ["password/change/", "reauthenticate/", "3rdparty/", "logout/", "3rdparty/login/cancelled/"]
     names += [f"2fa/{name}" for name in ("", "totp/activate/", "totp/deactivate/", "recovery-codes/")]
     names += ["2fa/recovery-codes/generate/"]
     seen = 0
@@ -166,6 +171,172 @@ def test_every_page_of_the_accounts_keeps_to_the_strict_policy(client: Client, s
     assert seen > 12
 
 
+def mail_link(path: str) -> str:
+    """Return the only link below a path in the newest mail."""
+    [link] = re.findall(rf"http://testserver({path}\S+)", str(mail.outbox[-1].body))
+    return link
+
+
+def confirm_password(client: Client) -> None:
+    client.post("/accounts/reauthenticate/", {"password": RIGHT})
+
+
+@pytest.fixture
+def by_mail(settings: Any) -> Iterator[None]:
+    """Turn addresses and resets by mail on, as ACCOUNTS_MAIL does when the site starts."""
+    import config.urls
+
+    def reload_urls() -> None:
+        importlib.reload(config.urls)
+        clear_url_caches()
+
+    settings.ACCOUNTS_MAIL = True
+    reload_urls()
+    yield
+    settings.ACCOUNTS_MAIL = False
+    reload_urls()
+
+
+MAIL_PATHS = ["email/", "confirm-email/", "confirm-email/x/", "password/reset/", "password/reset/done/"]
+MAIL_PATHS += ["password/reset/key/1-abc/", "password/reset/key/done/"]
+NEVER = ["password/set/", "login/code/confirm/", "reauthenticate/code/", "reauthenticate/code/confirm/"]
+
+
+@pytest.mark.parametrize("path", [*MAIL_PATHS, *NEVER])
+def test_no_page_leads_into_an_account_by_mail_unless_the_site_says_so(client: Client, path: str) -> None:
+    sign_in(client)
+
+    assert client.get(f"/accounts/{path}").status_code == 404
+    assert client.post(f"/accounts/{path}", {"email": "mallory@example.org", "action_add": "1"}).status_code == 404
+    assert b"password/reset" not in Client().get(SIGN_IN).content
+
+
+@pytest.mark.parametrize("path", NEVER)
+@pytest.mark.usefixtures("by_mail")
+def test_some_pages_are_not_there_even_then(client: Client, path: str) -> None:
+    sign_in(client)
+
+    assert client.get(f"/accounts/{path}").status_code == 404
+
+
+@pytest.mark.usefixtures("by_mail")
+def test_an_open_session_alone_adds_no_address(client: Client, olga: User) -> None:
+    sign_in(client)
+
+    page = client.post("/accounts/email/", {"email": "mallory@example.org", "action_add": "1"})
+
+    assert page.url.startswith("/accounts/reauthenticate/")
+    assert not EmailAddress.objects.filter(user=olga).exists()
+    assert not mail.outbox
+
+
+@pytest.mark.usefixtures("by_mail")
+def test_an_unverified_address_neither_becomes_the_primary_one_nor_gets_a_new_password(
+    client: Client, olga: User
+) -> None:
+    sign_in(client)
+    confirm_password(client)
+    client.post("/accounts/email/", {"email": "mallory@example.org", "action_add": "1"})
+    assert EmailAddress.objects.filter(user=olga, email="mallory@example.org", verified=False).exists()
+    mail.outbox.clear()
+
+    client.post("/accounts/email/", {"email": "mallory@example.org", "action_primary": "1"})
+    Client().post("/accounts/password/reset/", {"email": "mallory@example.org"})
+
+    assert not EmailAddress.objects.filter(user=olga, primary=True).exists()
+    olga.refresh_from_db()
+    assert olga.email == ""
+    assert not mail.outbox
+
+
+@pytest.mark.usefixtures("by_mail")
+def test_an_address_that_an_administrator_typed_is_not_verified(olga: User) -> None:
+    User.objects.filter(pk=olga.pk).update(email="olga@example.org")
+
+    page = Client().post("/accounts/password/reset/", {"email": "olga@example.org"})
+
+    assert page.status_code == 302
+    assert not mail.outbox
+
+
+@pytest.mark.usefixtures("by_mail")
+def test_a_verified_address_gets_a_link_that_sets_the_password_once(client: Client, olga: User) -> None:
+    sign_in(client)
+    confirm_password(client)
+    client.post("/accounts/email/", {"email": "olga@example.org", "action_add": "1"})
+    client.post(mail_link("/accounts/confirm-email/"))
+    assert EmailAddress.objects.get(user=olga).verified
+
+    stranger = Client()
+    stranger.post("/accounts/password/reset/", {"email": "Olga@example.org"})
+    link = mail_link("/accounts/password/reset/key/")
+    form = stranger.get(link).url
+    stranger.post(form, {"password1": "another-Pass-77", "password2": "another-Pass-77"})
+
+    olga.refresh_from_db()
+    assert olga.check_password("another-Pass-77")
+    assert client.get(HOME).status_code == 302, "the other session has ended"
+    assert b"token" in Client().get(link).content
+
+
+@pytest.mark.parametrize("state", ["unknown", "inactive", "without a password"])
+@pytest.mark.usefixtures("by_mail")
+def test_no_mail_goes_to_an_address_that_can_have_no_new_password(olga: User, state: str) -> None:
+    if state != "unknown":
+        EmailAddress.objects.create(user=olga, email="olga@example.org", verified=True, primary=True)
+        olga.is_active = state != "inactive"
+        if state == "without a password":
+            olga.set_unusable_password()
+        olga.save()
+
+    page = Client().post("/accounts/password/reset/", {"email": "olga@example.org"})
+
+    assert page.url == "/accounts/password/reset/done/"
+    assert not mail.outbox
+
+
+@pytest.mark.usefixtures("by_mail")
+def test_somebody_elses_reset_request_keeps_nobody_from_a_second_factor(client: Client, olga: User) -> None:
+    User.objects.filter(pk=olga.pk).update(email="olga@example.org")
+    Client().post("/accounts/password/reset/", {"email": "olga@example.org"})
+    EmailAddress.objects.get_or_create(user=olga, email="olga@example.org", defaults={"verified": False})
+    sign_in(client)
+    confirm_password(client)
+
+    page = client.get("/accounts/2fa/totp/activate/")
+    assert page.status_code == 200
+    client.post("/accounts/2fa/totp/activate/", {"code": code_of(page.context["form"].secret)})
+
+    assert Authenticator.objects.filter(user=olga, type="totp").exists()
+
+
+def test_an_open_session_alone_connects_no_other_sign_on(client: Client, provider: Provider) -> None:
+    sign_in(client)
+
+    page = come_in(client, process="connect")
+
+    assert page.url.startswith("/accounts/reauthenticate/")
+    assert not SocialAccount.objects.exists()
+
+
+def test_pages_with_secrets_are_not_stored(client: Client) -> None:
+    sign_in(client)
+    confirm_password(client)
+    for name in ("2fa/totp/activate/", "2fa/", "password/change/", "3rdparty/"):
+        page = client.get(f"/accounts/{name}")
+        assert page.status_code == 200
+        assert "no-store" in page.headers["Cache-Control"], name
+
+
+@pytest.mark.parametrize("target", ["https://evil.example.org/", "//evil.example.org", "javascript:0", "/\\evil"])
+def test_a_refused_next_leads_to_the_index(target: str) -> None:
+    page = Client().post(
+        f"{SIGN_IN}?{urlencode({'next': target})}", {"login": "olga", "password": RIGHT, "next": target}
+    )
+
+    assert page.url == HOME
+
+
 @pytest.fixture
 def provider(settings: Any) -> Iterator[Provider]:
     claims = {"sub": "4711", "preferred_username": "sam", "email": "sam@example.org", "is_staff": True, "groups": ["x"]}
@@ -176,9 +347,9 @@ def provider(settings: Any) -> Iterator[Provider]:
         yield found
 
 
-def come_in(client: Client) -> Any:
+def come_in(client: Client, **query: str) -> Any:
     """Go to the provider as a browser does, and come back."""
-    left = client.post("/accounts/oidc/sso/login/?next=/admin/")
+    left = client.post(f"/accounts/oidc/sso/login/?{urlencode({'next': HOME, **query})}")
     assert left.status_code == 302, left.content[:2000]
     parts = urlsplit(left.url)
     connection = HTTPConnection(parts.netloc)

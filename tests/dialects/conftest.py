@@ -1,4 +1,4 @@
-"""The room of the tested database."""
+"""The dialect of the tested database."""
 
 from typing import Any
 
@@ -9,6 +9,6 @@ from notify.dialects import dialect_of
 
 
 @pytest.fixture
-def room() -> Any:
-    """Return notify's room."""
+def dialect() -> Any:
+    """Return notify's dialect."""
     return dialect_of(connection)

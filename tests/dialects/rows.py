@@ -1,4 +1,4 @@
-"""The smallest rows that a room takes."""
+"""The smallest rows that a dialect takes."""
 
 from typing import Any
 
@@ -11,6 +11,6 @@ def rows_for(keys: list[int]) -> list[ControlRow]:
     return [ControlRow(key, 0, "en", f"{key}@example.org") for key in keys]
 
 
-def control_id(room: Any) -> int:
-    ((_, pk),) = room.insert_controls(connection, "queue", rows_for([1])).items()
+def control_id(dialect: Any) -> int:
+    ((_, pk),) = dialect.insert_controls(connection, "queue", rows_for([1])).items()
     return int(pk)

@@ -1,4 +1,4 @@
-"""The clock and the pass lock that each database's room must have."""
+"""The clock and the pass lock that each database's dialect must have."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def take_and_give_back() -> int:
     """Try to take the lock; give it back if it was granted; return the code."""
-    room = dialect_of(connection)
-    answer = room.try_lock(connection)
+    dialect = dialect_of(connection)
+    answer = dialect.try_lock(connection)
     if answer.is_granted:
-        room.unlock(connection, answer.token)
+        dialect.unlock(connection, answer.token)
     return answer.code
 
 
@@ -33,52 +33,52 @@ def hold_lock(marker: str) -> None:
     threading.Event().wait()
 
 
-def test_the_clock_is_the_database_s_and_aware(room):
-    before, told, after = room.now(connection), room.now(connection), datetime.now(UTC)
+def test_the_clock_is_the_database_s_and_aware(dialect):
+    before, told, after = dialect.now(connection), dialect.now(connection), datetime.now(UTC)
 
     assert told.tzinfo is not None
     assert before <= told
     assert abs(after - told) < timedelta(minutes=1)
 
 
-def test_the_clock_moves_within_a_transaction(room):
+def test_the_clock_moves_within_a_transaction(dialect):
     with transaction.atomic():
-        first = room.now(connection)
+        first = dialect.now(connection)
 
-        assert until(lambda: room.now(connection) > first)
+        assert until(lambda: dialect.now(connection) > first)
 
 
-def test_a_free_lock_is_granted_and_known_to_be_ours(room):
-    room.check_session(connection)
-    answer = room.try_lock(connection)
+def test_a_free_lock_is_granted_and_known_to_be_ours(dialect):
+    dialect.check_session(connection)
+    answer = dialect.try_lock(connection)
 
     assert (answer.code, answer.is_granted) == (GRANTED, True)
-    assert room.is_locked(connection, answer.token)
+    assert dialect.is_locked(connection, answer.token)
 
-    room.unlock(connection, answer.token)
-    assert not room.is_locked(connection, answer.token)
+    dialect.unlock(connection, answer.token)
+    assert not dialect.is_locked(connection, answer.token)
 
 
-def test_a_second_session_is_refused_at_once_and_gets_the_lock_when_it_is_given_back(room):
-    answer = room.try_lock(connection)
+def test_a_second_session_is_refused_at_once_and_gets_the_lock_when_it_is_given_back(dialect):
+    answer = dialect.try_lock(connection)
 
     assert in_another_session(take_and_give_back) == BUSY
 
-    room.unlock(connection, answer.token)
+    dialect.unlock(connection, answer.token)
     assert in_another_session(take_and_give_back) == GRANTED
 
 
-def test_the_session_that_has_the_lock_does_not_get_it_twice(room):
-    answer = room.try_lock(connection)
+def test_the_session_that_has_the_lock_does_not_get_it_twice(dialect):
+    answer = dialect.try_lock(connection)
 
-    assert room.try_lock(connection).code == BUSY
+    assert dialect.try_lock(connection).code == BUSY
 
-    room.unlock(connection, answer.token)
+    dialect.unlock(connection, answer.token)
     assert in_another_session(take_and_give_back) == GRANTED, "one release was not enough"
 
 
-def test_the_lock_survives_commits_and_rollbacks(room):
-    answer = room.try_lock(connection)
+def test_the_lock_survives_commits_and_rollbacks(dialect):
+    answer = dialect.try_lock(connection)
 
     with transaction.atomic():
         make_contact()
@@ -86,37 +86,37 @@ def test_the_lock_survives_commits_and_rollbacks(room):
         make_contact()
         transaction.set_rollback(True)
 
-    assert room.is_locked(connection, answer.token)
+    assert dialect.is_locked(connection, answer.token)
     assert in_another_session(take_and_give_back) == BUSY
-    room.unlock(connection, answer.token)
+    dialect.unlock(connection, answer.token)
 
 
-def test_of_many_sessions_exactly_one_gets_the_lock(room):
+def test_of_many_sessions_exactly_one_gets_the_lock(dialect):
     everybody_asked = threading.Barrier(6)
 
     def attempt(_: int) -> int:
-        answer = room.try_lock(connection)
+        answer = dialect.try_lock(connection)
         everybody_asked.wait(20)
         if answer.is_granted:
-            room.unlock(connection, answer.token)
+            dialect.unlock(connection, answer.token)
         return int(answer.code)
 
     assert sorted(race(6, attempt)) == [BUSY] * 5 + [GRANTED]
 
 
-def test_a_lock_that_was_given_back_is_not_ours_when_another_session_has_it(room):
+def test_a_lock_that_was_given_back_is_not_ours_when_another_session_has_it(dialect):
     """The old token neither counts as ownership nor takes the lock from the new holder."""
-    answer = room.try_lock(connection)
-    room.unlock(connection, answer.token)
+    answer = dialect.try_lock(connection)
+    dialect.unlock(connection, answer.token)
 
     taken, done = threading.Event(), threading.Event()
 
     def other(_: int) -> bool:
-        mine = room.try_lock(connection)
+        mine = dialect.try_lock(connection)
         taken.set()
         done.wait(20)
-        is_mine = room.is_locked(connection, mine.token)
-        room.unlock(connection, mine.token)
+        is_mine = dialect.is_locked(connection, mine.token)
+        dialect.unlock(connection, mine.token)
         return is_mine
 
     outcome: list[Any] = []
@@ -124,8 +124,8 @@ def test_a_lock_that_was_given_back_is_not_ours_when_another_session_has_it(room
     thread.start()
     assert taken.wait(20)
     try:
-        assert not room.is_locked(connection, answer.token)
-        room.unlock(connection, answer.token)
+        assert not dialect.is_locked(connection, answer.token)
+        dialect.unlock(connection, answer.token)
     finally:
         done.set()
         thread.join(20)
@@ -133,24 +133,24 @@ def test_a_lock_that_was_given_back_is_not_ours_when_another_session_has_it(room
     assert outcome == [True]
 
 
-def test_giving_back_twice_is_no_error(room):
-    answer = room.try_lock(connection)
+def test_giving_back_twice_is_no_error(dialect):
+    answer = dialect.try_lock(connection)
 
-    room.unlock(connection, answer.token)
-    room.unlock(connection, answer.token)
+    dialect.unlock(connection, answer.token)
+    dialect.unlock(connection, answer.token)
 
     assert take_and_give_back() == GRANTED
 
 
-def test_another_process_is_refused_and_a_killed_holder_gives_the_lock_back(room):
+def test_another_process_is_refused_and_a_killed_holder_gives_the_lock_back(dialect):
     child = start_child("tests.dialects.test_notify_locks:hold_lock", "holder")
     try:
         until(lambda: Contact.objects.filter(name="holder").exists())
 
-        assert room.try_lock(connection).code == BUSY
+        assert dialect.try_lock(connection).code == BUSY
     finally:
         ended = child.sigkill()
 
     assert ended.killed
-    answer = until(lambda: (answer := room.try_lock(connection)).is_granted and answer)
-    room.unlock(connection, answer.token)
+    answer = until(lambda: (answer := dialect.try_lock(connection)).is_granted and answer)
+    dialect.unlock(connection, answer.token)

@@ -1,13 +1,15 @@
-"""What only PostgreSQL's room has: sessions of other roles, server-side cursors."""
+"""What only PostgreSQL's dialect has: sessions of other roles, server-side cursors."""
 
 from collections.abc import Iterator
 
 import pytest
 from django.db import connection
 
-from notify.dialects import postgresql
 from notify.dialects.base import BUSY
+from notify.dialects.postgresql import NotifyPostgresql
 from tests.racing import race
+
+postgresql = NotifyPostgresql()
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

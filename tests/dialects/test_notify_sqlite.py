@@ -1,4 +1,4 @@
-"""What only SQLite's room has: a lock file that can be deleted, links, and databases in memory."""
+"""What only SQLite's dialect has: a lock file that can be deleted, links, and databases in memory."""
 
 import re
 import threading
@@ -11,11 +11,14 @@ import pytest
 from django.db import DatabaseError, connection
 from django.db.backends.sqlite3.base import DatabaseWrapper
 
-from notify.dialects import dialect_of, sqlite
+from notify.dialects import dialect_of
 from notify.dialects.base import BUSY, GRANTED
+from notify.dialects.sqlite import NotifySqlite
 from notify.errors import LockUnusable
 from notify.passes.runner import run_pass
 from tests.notify.samples import later, log_row
+
+sqlite = NotifySqlite()
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -127,22 +130,22 @@ def test_an_old_token_has_no_power_over_a_new_holder_in_memory():
     sqlite.unlock(other, new.token)
 
 
-def test_the_temporary_table_of_a_stream_is_gone_when_the_stream_ends(room_tables):
+def test_the_temporary_table_of_a_stream_is_gone_when_the_stream_ends(temporary_tables):
     from portal.models import Contact
 
     Contact.objects.create(name="one")
-    room = dialect_of(connection)
+    dialect = dialect_of(connection)
 
-    chunks = room.stream(Contact.objects.values("name"), names=["name"], rows=1)
+    chunks = dialect.stream(Contact.objects.values("name"), names=["name"], rows=1)
     next(chunks)
-    assert len(room_tables()) == 1
+    assert len(temporary_tables()) == 1
     chunks.close()
 
-    assert room_tables() == []
+    assert temporary_tables() == []
 
 
 @pytest.fixture
-def room_tables() -> Any:
+def temporary_tables() -> Any:
     def tables() -> list[str]:
         with connection.cursor() as cursor:
             cursor.execute("SELECT name FROM temp.sqlite_master WHERE name LIKE 'kwit%%'")

@@ -1,4 +1,4 @@
-"""How each database's room must read: in lists, in order, of one moment, and every value as Python has it."""
+"""How each database's dialect must read: in lists, in order, of one moment, and every value as Python has it."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, models, transaction
 from django.db.models import BooleanField, Case, DateTimeField, DecimalField, F, QuerySet, Value, When
 
-from notify.dialects import dialect_of, generic
+from notify.dialects import base, dialect_of
 from portal.models import Comment, Contact, OrderLine
 from tests.factories import NOW, make_contact, make_line, make_many
 from tests.racing import in_another_session
@@ -20,7 +20,7 @@ def values_of(queryset: QuerySet[Any, Any], *names: str, rows: int = 2) -> list[
     return list(dialect_of(connection).stream(queryset, names=names, rows=rows))
 
 
-def test_rows_come_in_lists_of_at_most_the_asked_size_in_the_order_of_the_query(room):
+def test_rows_come_in_lists_of_at_most_the_asked_size_in_the_order_of_the_query(dialect):
     for number in range(5):
         make_contact(name=f"n{number}")
 
@@ -82,12 +82,12 @@ def test_values_arrive_as_python_has_them():
     assert row[names.index("rejected_at")].tzinfo is not None
 
 
-def test_the_result_is_that_of_one_moment_whatever_is_committed_meanwhile(room):
+def test_the_result_is_that_of_one_moment_whatever_is_committed_meanwhile(dialect):
     for number in range(6):
         make_contact(name=f"n{number}")
 
     seen = []
-    for rows in room.stream(Contact.objects.order_by("name").values("name"), names=["name"], rows=2):
+    for rows in dialect.stream(Contact.objects.order_by("name").values("name"), names=["name"], rows=2):
         seen += [name for (name,) in rows]
         number = len(seen)
         in_another_session(lambda number=number: make_contact(name=f"n{number}-late"))
@@ -99,33 +99,33 @@ def test_the_result_is_that_of_one_moment_whatever_is_committed_meanwhile(room):
     assert Contact.objects.count() == 12
 
 
-def test_the_caller_may_leave_a_stream_before_its_end_and_start_another(room):
+def test_the_caller_may_leave_a_stream_before_its_end_and_start_another(dialect):
     for _ in range(4):
         make_contact()
 
-    chunks = room.stream(Contact.objects.values("pk"), names=["pk"], rows=1)
+    chunks = dialect.stream(Contact.objects.values("pk"), names=["pk"], rows=1)
     next(chunks)
     chunks.close()
 
     assert len(values_of(Contact.objects.values("pk"), "pk")) == 2
 
 
-def test_two_streams_can_be_open_at_once(room):
+def test_two_streams_can_be_open_at_once(dialect):
     for _ in range(2):
         make_contact()
 
     pairs = [
         (outer, inner)
-        for outer in room.stream(Contact.objects.values("pk"), names=["pk"], rows=1)
-        for inner in room.stream(Contact.objects.values("pk"), names=["pk"], rows=1)
+        for outer in dialect.stream(Contact.objects.values("pk"), names=["pk"], rows=1)
+        for inner in dialect.stream(Contact.objects.values("pk"), names=["pk"], rows=1)
     ]
 
     assert len(pairs) == 4
 
 
-def test_lists_of_long_texts_are_short_and_few_rows_are_fetched_at_once(room, monkeypatch):
-    monkeypatch.setattr(generic, "LIST_CHARS_MAX", 1000)
-    monkeypatch.setattr(generic, "FETCH_ROWS_FIRST", 2)
+def test_lists_of_long_texts_are_short_and_few_rows_are_fetched_at_once(dialect, monkeypatch):
+    monkeypatch.setattr(base, "LIST_CHARS_MAX", 1000)
+    monkeypatch.setattr(base, "FETCH_ROWS_FIRST", 2)
     line = make_line()
     make_many(Comment(line=line, author="a", body="x" * length) for length in [400] * 10 + [10] * 40)
 

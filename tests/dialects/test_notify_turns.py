@@ -1,4 +1,4 @@
-"""One mail's end and the next one's start, written together: what each database's room must do."""
+"""One mail's end and the next one's start, written together: what each database's dialect must do."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,5 @@
 """
-Every T-SQL text of the rooms, without a server: it is what it was (golden files), and it parses.
+Every T-SQL text of the dialects, without a server: it is what it was (golden files), and it parses.
 
 ``KWIT_REWRITE_GOLDEN=1 pytest tests/dialects/test_tsql.py`` writes the golden files anew; read the difference.
 """
@@ -16,10 +16,10 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from notify.dialects import sqlserver as notify_room
 from notify.dialects.base import AttemptRow, ControlRow, MailRow, TaskRow
-from receipts.dialects import sqlserver as receipts_room
+from notify.dialects.sqlserver import NotifySqlServer, Session, created, page
 from receipts.dialects.base import Shape
+from receipts.dialects.sqlserver import ReceiptsSqlServer
 from receipts.plans.canonical import Target
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -88,42 +88,48 @@ def recorded(call: Callable[[Any], Any], rows: list[tuple[Any, ...]] | None = No
 
 
 def notify_texts() -> Iterator[tuple[str, str]]:
-    room, mail = notify_room, MailRow(1, "comment", "s", "[]", "en", "{}", "queued", "")
-    yield "now", recorded(room.now, [(MOMENT,)])
-    yield "weaknesses", recorded(room.weaknesses, [(150, True, "us_english")])
-    yield "try_lock", recorded(room.try_lock, [(0, 51)])
-    yield "holder", recorded(room.holder)
-    yield "is_locked", recorded(lambda c: room.is_locked(c, 51), [("Exclusive", 51)])
-    yield "unlock", recorded(lambda c: room.unlock(c, 51))
-    yield "enter_pass", recorded(room.enter_pass, [("OFF", -1, 0)])
-    yield "leave_pass", recorded(lambda c: room.leave_pass(c, room.Session("OFF", -1, 0)))
-    yield "yield_to_others", recorded(room.yield_to_others)
-    yield "stream, its table", room.created("#kwit_candidates_1", ["bigint NULL", "nvarchar(10) NULL"])
-    yield "stream, its pages", room.page("#kwit_candidates_1", 2000, 0, -1)
-    yield "insert_controls", recorded(lambda c: room.insert_controls(c, "comment", [ControlRow(1, 0, "en", "")]))
-    yield "insert_mails", recorded(lambda c: room.insert_mails(c, PASS_ID, [mail]))
-    yield "insert_tasks", recorded(lambda c: room.insert_tasks(c, PASS_ID, [TaskRow(1, "t", "a", "en", "{}")]))
+    dialect, mail = NotifySqlServer(), MailRow(1, "comment", "s", "[]", "en", "{}", "queued", "")
+    yield "now", recorded(dialect.now, [(MOMENT,)])
+    yield "weaknesses", recorded(dialect.weaknesses, [(150, True, "us_english")])
+    yield "try_lock", recorded(dialect.try_lock, [(0, 51)])
+    yield "holder", recorded(dialect.holder)
+    yield "is_locked", recorded(lambda c: dialect.is_locked(c, 51), [("Exclusive", 51)])
+    yield "unlock", recorded(lambda c: dialect.unlock(c, 51))
+    yield "enter_pass", recorded(dialect.enter_pass, [("OFF", -1, 0)])
+    yield "leave_pass", recorded(lambda c: dialect.leave_pass(c, Session("OFF", -1, 0)))
+    yield "yield_to_others", recorded(dialect.yield_to_others)
+    yield "stream, its table", created("#kwit_candidates_1", ["bigint NULL", "nvarchar(10) NULL"])
+    yield "stream, its pages", page("#kwit_candidates_1", 2000, 0, -1)
+    yield "insert_controls", recorded(lambda c: dialect.insert_controls(c, "comment", [ControlRow(1, 0, "en", "")]))
+    yield "insert_mails", recorded(lambda c: dialect.insert_mails(c, PASS_ID, [mail]))
+    yield "insert_tasks", recorded(lambda c: dialect.insert_tasks(c, PASS_ID, [TaskRow(1, "t", "a", "en", "{}")]))
     yield (
         "claim_mails",
-        recorded(lambda c: room.claim_mails(c, worker="w", now=MOMENT, lease_until=MOMENT, limit=10)),
+        recorded(lambda c: dialect.claim_mails(c, worker="w", now=MOMENT, lease_until=MOMENT, limit=10)),
     )
     met, values = [(1,)], {"flight": 1}
     tried = AttemptRow(1, 1, 0, "a@example.org", "sent", 250, "", "ok", MOMENT, "w", "smtp")
-    yield "insert_attempts", recorded(lambda c: room.insert_attempts(c, [tried]), met)
-    yield "try_begin_mail", recorded(lambda c: room.try_begin_mail(c, 1, worker="w", now=MOMENT, values=values), met)
-    yield "try_settle_mail", recorded(lambda c: room.try_settle_mail(c, 1, worker="w", values={"state": "sent"}), met)
+    yield "insert_attempts", recorded(lambda c: dialect.insert_attempts(c, [tried]), met)
+    yield "try_begin_mail", recorded(lambda c: dialect.try_begin_mail(c, 1, worker="w", now=MOMENT, values=values), met)
+    yield (
+        "try_settle_mail",
+        recorded(lambda c: dialect.try_settle_mail(c, 1, worker="w", values={"state": "sent"}), met),
+    )
 
 
 def receipts_texts() -> Iterator[tuple[str, str]]:
-    room = receipts_room
-    yield "stale_rows", recorded(lambda c: room.stale_rows(c, SHAPE, "acme", TARGETS))
-    yield "standing_rows", recorded(lambda c: room.standing_rows(c, SHAPE, "acme", [target.id for target in TARGETS]))
-    yield "change_rows", recorded(lambda c: room.change_rows(c, SHAPE, "acme", TARGETS, "CHG-1"), [(2,)])
-    yield "change_row", recorded(lambda c: room.change_row(c, SHAPE, "acme", TARGETS[0]))
-    yield "guard", "\n-- and then\n".join(room.guard(None))
-    yield "unguard", "\n-- and then\n".join(room.unguard(None))
-    yield "missing_guards", recorded(room.missing_guards)
-    yield "weaknesses", recorded(room.weaknesses, [("DISABLED", "CHECKSUM", 150, "us_english")])
+    dialect = ReceiptsSqlServer()
+    yield "stale_rows", recorded(lambda c: dialect.stale_rows(c, SHAPE, "acme", TARGETS))
+    yield (
+        "standing_rows",
+        recorded(lambda c: dialect.standing_rows(c, SHAPE, "acme", [target.id for target in TARGETS])),
+    )
+    yield "change_rows", recorded(lambda c: dialect.change_rows(c, SHAPE, "acme", TARGETS, "CHG-1"), [(2,)])
+    yield "change_row", recorded(lambda c: dialect.change_row(c, SHAPE, "acme", TARGETS[0]))
+    yield "guard", "\n-- and then\n".join(dialect.guard(None))
+    yield "unguard", "\n-- and then\n".join(dialect.unguard(None))
+    yield "missing_guards", recorded(dialect.missing_guards)
+    yield "weaknesses", recorded(dialect.weaknesses, [("DISABLED", "CHECKSUM", 150, "us_english")])
 
 
 TEXTS = {"notify": dict(notify_texts()), "receipts": dict(receipts_texts())}
@@ -140,21 +146,21 @@ def test_every_text_is_the_golden_one(app):
 
 
 @pytest.mark.parametrize(
-    ("room", "standing", "found"),
+    ("dialect", "standing", "found"),
     [
-        (notify_room, (130, True, "British"), []),
-        (notify_room, (120, True, "us_english"), ["notify.E023"]),
-        (notify_room, (150, True, "Deutsch"), ["notify.W007"]),
-        (notify_room, (150, False, "us_english"), ["notify.I001"]),
-        (receipts_room, ("DISABLED", "CHECKSUM", 130, "us_english"), []),
-        (receipts_room, ("FORCED", "CHECKSUM", 150, "us_english"), ["receipts.E027"]),
-        (receipts_room, ("DISABLED", "NONE", 150, "us_english"), ["receipts.W028"]),
-        (receipts_room, ("DISABLED", "CHECKSUM", 120, "us_english"), ["receipts.E029"]),
-        (receipts_room, ("DISABLED", "CHECKSUM", 150, "polski"), ["receipts.W030"]),
+        (NotifySqlServer(), (130, True, "British"), []),
+        (NotifySqlServer(), (120, True, "us_english"), ["notify.E023"]),
+        (NotifySqlServer(), (150, True, "Deutsch"), ["notify.W007"]),
+        (NotifySqlServer(), (150, False, "us_english"), ["notify.I001"]),
+        (ReceiptsSqlServer(), ("DISABLED", "CHECKSUM", 130, "us_english"), []),
+        (ReceiptsSqlServer(), ("FORCED", "CHECKSUM", 150, "us_english"), ["receipts.E027"]),
+        (ReceiptsSqlServer(), ("DISABLED", "NONE", 150, "us_english"), ["receipts.W028"]),
+        (ReceiptsSqlServer(), ("DISABLED", "CHECKSUM", 120, "us_english"), ["receipts.E029"]),
+        (ReceiptsSqlServer(), ("DISABLED", "CHECKSUM", 150, "polski"), ["receipts.W030"]),
     ],
 )
-def test_the_doctor_is_told_of_each_weakness_of_the_database(room, standing, found):
-    assert [weakness.id for weakness in room.weaknesses(Recorder([standing]))] == found
+def test_the_doctor_is_told_of_each_weakness_of_the_database(dialect, standing, found):
+    assert [weakness.id for weakness in dialect.weaknesses(Recorder([standing]))] == found
 
 
 def statements(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
-from kwit.admin.filters import Choice
+from kwit.admin.filters import ChoiceFilter
 from kwit.api.resources import Resource, _registered
 from notify.models import Attempt, Control
 from receipts.models import Change, Reconciliation, StoredPlan, Verdict
@@ -109,12 +109,12 @@ def test_the_filters_are_those_of_the_page(ask: Ask, name: str) -> None:
     assert isinstance(resource, Resource)
     listed = next(one for one in ask("/api/v1")["resources"] if one["name"] == name)["filters"]
 
-    known = [one.name for one in resource.window.filters]
+    known = [one.name for one in resource.model_admin.filters]
     assert [one["name"] for one in listed if one["name"] not in known] == []
     if name != "skipped-runs":
         assert [one["name"] for one in listed] == known
-    for one in resource.window.filters:
-        value = next(iter(dict(one.options())), "1") if isinstance(one, Choice) else "1"
+    for one in resource.model_admin.filters:
+        value = next(iter(dict(one.options())), "1") if isinstance(one, ChoiceFilter) else "1"
         if one.name in [each["name"] for each in listed] and one.control in ("select", "number", "checkbox"):
             ask(f"/api/v1/{name}", **{one.name: value})
 

@@ -104,7 +104,7 @@ def test_no_hostile_input_breaks_a_list(name: str, admin_client: Client) -> None
     assert isinstance(resource, Resource)
     for text in HOSTILE:
         assert admin_client.get(f"/api/v1/{name}/{text}").status_code == 404, text
-    asked = [(one.name, text) for one in resource.window.filters for text in ODD]
+    asked = [(one.name, text) for one in resource.model_admin.filters for text in ODD]
     for place, text in [*asked, *(("after", text) for text in CURSORS), *(("limit", text) for text in HOSTILE[:6])]:
         status = admin_client.get(f"/api/v1/{name}?{place}={text}").status_code
         assert status in (200, 400), (place, text)

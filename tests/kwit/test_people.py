@@ -70,7 +70,7 @@ def test_the_group_that_sees_all_tenants_is_made_when_it_is_asked_for() -> None:
 
 
 def test_a_site_adds_permissions_of_its_own(settings: Any) -> None:
-    settings.DESK_GROUPS = {"viewer": ["portal.view_order"], "packer": ["portal.view_order"]}
+    settings.KWIT = {"GROUPS": {"viewer": ["portal.view_order"], "packer": ["portal.view_order"]}}
 
     said("kwit_groups")
 

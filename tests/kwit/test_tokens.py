@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -257,3 +258,114 @@ def test_one_name_is_taken_per_user(robot):
 
     with pytest.raises(NameTaken):
         make_token(robot, name="script")
+
+
+def revoked(secret: str) -> bool:
+    return Token.objects.get(digest=digest_of(secret)).revoked_at is not None
+
+
+@pytest.mark.parametrize("password", ["another-Pass-77", None])
+def test_a_token_ends_when_its_user_gets_another_password(robot, password):
+    _token, secret = make_token(robot, name="script")
+    assert get(secret).status_code == 200
+
+    robot.set_password(password)
+    robot.save()
+
+    assert get(secret).status_code == 401
+    assert revoked(secret)
+    assert "revoked" in sign_in(robot).get(PAGE).content.decode()
+
+
+def test_a_token_ends_when_the_password_is_changed_on_the_page(robot):
+    robot.set_password("a right password")
+    robot.save()
+    _token, secret = make_token(robot, name="script")
+    form = {"old_password": "a right password", "new_password1": "another-Pass-77", "new_password2": "another-Pass-77"}
+
+    assert sign_in(robot).post("/admin/password_change/", form).status_code == 302
+
+    assert get(secret).status_code == 401
+
+
+def test_a_token_used_while_its_user_is_inactive_does_not_come_back(robot):
+    _token, secret = make_token(robot, name="script")
+    type(robot).objects.filter(pk=robot.pk).update(is_active=False)
+    assert get(secret).status_code == 401
+
+    type(robot).objects.filter(pk=robot.pk).update(is_active=True)
+
+    assert get(secret).status_code == 401
+
+
+def test_who_is_deactivated_on_the_page_loses_his_tokens_for_good(robot, admin_client):
+    _token, secret = make_token(robot, name="script")
+    url = reverse("admin:auth_user_change", args=[robot.pk])
+    shown = admin_client.get(url).context["adminform"].form
+    form = {
+        **{name: value for name, value in shown.initial.items() if value not in (None, False) and name != "password"},
+        **{"user_permissions": [one.pk for one in shown.initial["user_permissions"]], "groups": []},
+        **{"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"},
+        **{"memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0"},
+    }
+    assert admin_client.post(url, form).status_code == 302
+    assert not revoked(secret), "nothing was deactivated"
+
+    del form["is_active"]
+    assert admin_client.post(url, form).status_code == 302
+
+    assert revoked(secret)
+    type(robot).objects.filter(pk=robot.pk).update(is_active=True)
+    assert get(secret).status_code == 401
+
+
+def test_a_token_ends_at_the_sites_limit_whatever_it_was_made_with(robot, settings):
+    token, secret = make_token(robot, name="script")
+    Token.objects.update(created_at=timezone.now() - timedelta(days=30))
+    assert get(secret).status_code == 200
+
+    settings.KWIT = {**settings.KWIT, "TOKEN_DAYS": 30}
+    assert get(secret).status_code == 401
+    assert not revoked(secret), "a longer limit revives it"
+    assert "expired" in sign_in(robot).get(PAGE).content.decode()
+    settings.KWIT = {**settings.KWIT, "TOKEN_DAYS": 0}
+    assert get(secret).status_code == 200
+    token.refresh_from_db()
+    assert token.ends_at(days_max=0) is None
+
+
+def test_nobody_makes_a_token_that_lives_longer_than_the_site_allows(robot, settings):
+    settings.KWIT = {**settings.KWIT, "TOKEN_DAYS": 30}
+
+    with pytest.raises(CommandError, match="from 1 to 30"):
+        command("create", "robot", "--name", "script", "--days", "31")
+    page = sign_in(robot).post(f"{PAGE}new/", {"name": "script", "days": "31"})
+    assert page.status_code == 200
+    assert not Token.objects.exists()
+
+    command("create", "robot", "--name", "script")
+    assert Token.objects.get().expires_at - timezone.now() <= timedelta(days=30)
+
+
+def test_revoking_asks_on_a_page_first_and_is_recorded(robot):
+    token, secret = make_token(robot, name="script")
+    client = sign_in(robot)
+
+    asked = client.post(f"{PAGE}act/revoke/", {"pk": [token.pk], "scope": "selected"})
+    assert asked.status_code == 200
+    assert token.prefix in asked.content.decode()
+    assert get(secret).status_code == 200
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', asked.content.decode()))
+    assert client.post(f"{PAGE}act/revoke/", hidden).status_code == 302
+
+    assert get(secret).status_code == 401
+    action = Action.objects.get()
+    assert (action.actor, action.name, action.scope, action.done) == ("robot", "revoke", token.prefix, 1)
+
+
+@pytest.mark.parametrize("days", [-1, 3651, "30"])
+def test_a_limit_that_makes_no_sense_is_found_by_check(settings, days):
+    settings.KWIT = {"TOKEN_DAYS": days}
+
+    with pytest.raises(SystemCheckError, match=r"kwit\.E001"):
+        call_command("check")

@@ -11,7 +11,7 @@ from django.test import Client
 
 from notify import steps
 from notify.dialects import dialect_of
-from notify.messages import bodies, subjects
+from notify.messages import loading
 from notify.steps import Step
 from tests.browser.story import OPERATE, VIEW, make_user
 from tests.racing import race
@@ -30,8 +30,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
     """Return a function that writes a template, ``mail/x.subject.txt`` or ``task/x.title.txt``, for this test."""
     engine = settings.TEMPLATES[0]
     settings.TEMPLATES = [{**engine, "DIRS": [tmp_path / "templates", *engine["DIRS"]]}]
-    subjects.cached_template.cache_clear()
-    bodies.is_template.cache_clear()
+    loading.clear_cache()
 
     def write(name: str, text: str) -> None:
         path = tmp_path / "templates" / "notify" / name
@@ -39,8 +38,7 @@ def write_template(tmp_path: Path, settings: Any) -> Iterator[Callable[[str, str
         path.write_text(text)
 
     yield write
-    subjects.cached_template.cache_clear()
-    bodies.is_template.cache_clear()
+    loading.clear_cache()
 
 
 @pytest.fixture
@@ -59,12 +57,12 @@ def other_session_holds_the_lock(transactional_db: None) -> Iterator[threading.E
     held, release = threading.Event(), threading.Event()
 
     def hold(_: int) -> None:
-        room = dialect_of(connection)
-        answer = room.try_lock(connection)
+        dialect = dialect_of(connection)
+        answer = dialect.try_lock(connection)
         assert answer.is_granted
         held.set()
         release.wait(30)
-        room.unlock(connection, answer.token)
+        dialect.unlock(connection, answer.token)
 
     thread = threading.Thread(target=race, args=(1, hold))
     thread.start()

@@ -113,12 +113,12 @@ def test_kinds_can_be_renamed_or_given_for_the_whole_table(old_table):
 
 def test_nothing_is_taken_over_while_a_pass_runs(old_table):
     old_table(("order", 1, 0))
-    room = dialect_of(connection)
-    answer = room.try_lock(connection)
+    dialect = dialect_of(connection)
+    answer = dialect.try_lock(connection)
     try:
         (refused,) = race(1, lambda _: adopt(SOURCE))
     finally:
-        room.unlock(connection, answer.token)
+        dialect.unlock(connection, answer.token)
 
     assert isinstance(refused, NotAdopted)
     assert "a pass is running" in str(refused)

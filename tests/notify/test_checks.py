@@ -37,7 +37,8 @@ class Sound(Step):
 
 
 def found() -> list[str]:
-    return [message.id for message in run_checks(tags=["notify"])]
+    # What the templates of these steps use is another file's subject (test_names).
+    return [message.id for message in run_checks(tags=["notify"]) if message.id != "notify.W008"]
 
 
 def test_a_sound_step_has_no_findings() -> None:
@@ -80,9 +81,9 @@ def test_two_steps_of_one_kind_are_an_error_that_names_both() -> None:
     register(Sound)
     register(type("Twin", (Sound,), {}))
 
-    messages = run_checks(tags=["notify"])
+    messages = [message for message in run_checks(tags=["notify"]) if message.id == "notify.E003"]
 
-    assert [message.id for message in messages] == ["notify.E003", "notify.E003"]
+    assert len(messages) == 2
     assert all("Sound" in message.hint and "Twin" in message.hint for message in messages)
 
 
@@ -227,8 +228,8 @@ def test_the_doctor_finds_nothing_on_a_sound_database() -> None:
 
 
 @pytest.mark.django_db
-def test_each_weakness_that_the_room_finds_is_a_finding_as_grave_as_its_id_says(monkeypatch: Any) -> None:
-    """The rooms' own are tested with their texts; here it is whether they arrive."""
+def test_each_weakness_that_the_dialect_finds_is_a_finding_as_grave_as_its_id_says(monkeypatch: Any) -> None:
+    """The dialects' own are tested with their texts; here it is whether they arrive."""
     weak = [Weakness(id, "about", "to do") for id in ("notify.E023", "notify.W007", "notify.I001")]
     monkeypatch.setattr(dialect_of(connection), "weaknesses", lambda connection: weak)
 

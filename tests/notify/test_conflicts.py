@@ -50,8 +50,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pass wait for a moment only."""
     monkeypatch.setattr("notify.passes.writer.CHUNK_TRIES_MAX", TRIES)
     monkeypatch.setattr("notify.passes.writer.PAUSE_S", 0.001)
-    for room in ("postgresql", "sqlserver"):
-        monkeypatch.setattr(f"notify.dialects.{room}.ROW_LOCK_WAIT_MS", 50)
+    for dialect in ("postgresql", "sqlserver"):
+        monkeypatch.setattr(f"notify.dialects.{dialect}.ROW_LOCK_WAIT_MS", 50)
 
 
 def need_row_locks() -> None:

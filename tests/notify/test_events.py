@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notify.models import Control, MailQueue, RunLog, TaskQueue
-from notify.steps import supported_language
+from notify.steps import find_language, supported_language
 from portal.models import Comment
 from tests.babelfish import is_stand_in
 from tests.factories import NOW, make_comment, make_contact, make_line, make_order
@@ -181,10 +181,63 @@ def test_ninety_nine_others_go_out_beside_an_order_with_a_header_in_its_note():
 
 @pytest.mark.parametrize(
     ("code", "language"),
-    [("pl", "pl"), ("ja-JP", "ja"), ("PL", "pl"), ("xx", "en"), ("", "en"), (None, "en"), ("x" * 501, "en")],
+    [
+        *[(code, "pl") for code in ("pl", "PL", "pl_PL", "pl-pl", "PL_pl", " pl ", "pl\n", "pl_PL.UTF-8", "pl@euro")],
+        *[(code, "ja") for code in ("ja-JP", "ja_jp", "ja-Hira-JP")],
+        *[(code, "en") for code in ("xx", "", " ", None, "x" * 501, "_", "-", "pl PL", "\0", "p", "polski")],
+    ],
 )
 def test_a_recipient_s_language_is_the_nearest_the_site_has(code, language):
     assert supported_language(code) == language
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "asked"),
+    [
+        ("pt_BR", "pt-br", ""),
+        ("pt_PT", "pt", "pt-pt"),
+        ("zh_Hans", "zh-hans", ""),
+        ("zh-Hant", "zh-hant", ""),
+        ("zh_CN", "zh-hans", "zh-cn"),
+        ("zh_TW", "zh-hant", "zh-tw"),
+        ("de_CH", "de-ch", ""),
+        ("fr_FR", "en", "fr_FR"),
+        ("", "en", ""),
+    ],
+)
+def test_spellings_of_one_language_are_one_and_another_falls_back_to_its_parent(settings, given, found, asked):
+    settings.LANGUAGES = [(code, code) for code in ("en", "pt", "zh-hans", "zh-hant", "pt-br", "de-ch")]
+    find_language.cache_clear()
+    try:
+        assert find_language(given) == (found, asked)
+    finally:
+        find_language.cache_clear()
+
+
+def test_a_language_that_the_site_does_not_have_is_said_in_the_row_and_once_in_the_pass(add_step):
+    """A variant whose parent the site has is said in the row only: its reader reads that."""
+
+    class Spoken(Remark):
+        def events(self, scope):
+            return super().events(scope).annotate(language=F("author"))
+
+    add_step(Spoken)
+    for author in ("pl", "pl_PL", "xx", "xx", "tlh-KX"):
+        make_comments(1, author=author)
+
+    report = do_pass()
+
+    mails = [(m.language, m.problem, m.payload.get("$language"), m.state) for m in MailQueue.objects.order_by("pk")]
+    assert mails == [
+        ("pl", "", None, "queued"),
+        ("pl", "", "pl-pl", "queued"),
+        ("en", "no language 'xx' on this site: in en", "xx", "queued"),
+        ("en", "no language 'xx' on this site: in en", "xx", "queued"),
+        ("en", "no language 'tlh-KX' on this site: in en", "tlh-KX", "queued"),
+    ]
+    [step] = report.steps
+    assert step.error.count("asked for a language") == 1
+    assert step.error.startswith("3 asked for a language that this site does not have: xx, tlh-KX")
 
 
 @given(st.text(max_size=20))
@@ -228,5 +281,5 @@ def test_a_language_that_is_no_text_is_the_site_s_own(add_step):
     add_step(Numbered)
     make_comments(1)
 
-    assert do_pass().outcome == "ok"
+    assert do_pass().outcome == "warning"
     assert Control.objects.get(kind="numbered").language == "en"

@@ -241,13 +241,13 @@ def test_each_kind_has_its_bodies_in_each_language_without_missing_values(kind, 
     settings.TEMPLATES = [
         {**settings.TEMPLATES[0], "OPTIONS": {**settings.TEMPLATES[0]["OPTIONS"], "string_if_invalid": "MISSING"}}
     ]
-    from notify.messages import subjects
+    from notify.messages import loading
 
-    subjects.cached_template.cache_clear()
+    loading.clear_cache()
     try:
         preview = preview_example(kind, language=language)
     finally:
-        subjects.cached_template.cache_clear()
+        loading.clear_cache()
 
     assert "MISSING" not in preview.subject + preview.text + preview.html
     assert f'lang="{language}"' in preview.html

@@ -287,14 +287,14 @@ real = locks.PassLock.release
 
 def test_the_lock_of_an_ended_session_is_nobodys(second):
     only_on("postgresql", "microsoft")
-    room = dialect_of(connection)
-    answer: LockAnswer = room.try_lock(connection)
+    dialect = dialect_of(connection)
+    answer: LockAnswer = dialect.try_lock(connection)
     lock = locks.PassLock(using="default")
     lock.token = answer.token
 
     terminate(own_session(), by=second)
 
     assert lock.release().startswith("the lock could not be released")
-    until(lambda: room.try_lock(second).is_granted)
+    until(lambda: dialect.try_lock(second).is_granted)
     with pytest.raises(LockLost):
         lock.check(uuid4())

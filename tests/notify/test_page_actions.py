@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from kwit import subprocess as launching
+from kwit.admin import actions as launching
 from kwit.models import Action
 from notify.models import Control, MailQueue, MailState, RunLog, TaskQueue
 from notify.pages.actions import correct_and_send
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.django_db
 MAILS = "/admin/notify/mailqueue/"
 TASKS = "/admin/notify/taskqueue/"
 RUN = "/admin/notify/runlog/run/"
-MAIL_ACTS = ("hold", "release", "retry", "resend", "confirm", "correct")
+MAIL_ACTIONS = ("hold", "release", "retry", "resend", "confirm", "correct")
 ACTS = [
-    *(f"{MAILS}act/{name}/" for name in MAIL_ACTS),
+    *(f"{MAILS}act/{name}/" for name in MAIL_ACTIONS),
     *(f"{TASKS}act/{name}/" for name in ("done", "assign", "reopen")),
     RUN,
 ]
@@ -272,7 +272,7 @@ def test_an_action_on_all_touches_the_states_that_it_is_for(
     assert Action.objects.get().done == len(states)
 
 
-@pytest.mark.parametrize("act", [name for name in MAIL_ACTS if name != "correct"])
+@pytest.mark.parametrize("act", [name for name in MAIL_ACTIONS if name != "correct"])
 def test_a_mail_that_travels_in_a_digest_is_left_to_its_leader(olga: Client, act: str) -> None:
     for state in ("queued", "failed", "uncertain", "blocked"):
         [leader] = make_mails(1, state="sent")
@@ -325,9 +325,9 @@ def test_an_action_that_fails_half_way_is_recorded_as_failed_with_what_was_done(
 
     from notify.pages.mails import MailQueueAdmin
 
-    act = next(one for one in MailQueueAdmin.acts if one.name == "release")
+    act = next(one for one in MailQueueAdmin.list_actions if one.name == "release")
     monkeypatch.setattr(
-        MailQueueAdmin, "acts", [type(act)(**{**vars(act), "verb": breaking, "eligible": lambda rows: rows})]
+        MailQueueAdmin, "list_actions", [type(act)(**{**vars(act), "verb": breaking, "eligible": lambda rows: rows})]
     )
 
     with pytest.raises(RuntimeError):

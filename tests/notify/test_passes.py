@@ -177,15 +177,15 @@ def test_a_release_that_fails_after_a_clean_pass_is_a_warning(add_step, monkeypa
 
 
 def break_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the room give the lock back and then fail, as a session does that ends just then."""
-    room = dialect_of(connection)
-    unlock = room.unlock
+    """Let the dialect give the lock back and then fail, as a session does that ends just then."""
+    dialect = dialect_of(connection)
+    unlock = dialect.unlock
 
     def failing(*arguments: Any) -> None:
         unlock(*arguments)
         raise DatabaseError("the network is gone")
 
-    monkeypatch.setattr(room, "unlock", failing)
+    monkeypatch.setattr(dialect, "unlock", failing)
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])

@@ -57,8 +57,8 @@ def wait_for_all(folder: str, name: str) -> None:
 
 def held_pass(folder: str, name: str) -> dict[str, Any]:
     """Run a pass without the lock that waits after its first look until all have looked (runs in a child)."""
-    room = dialect_of(connection)
-    look = room.stream
+    dialect = dialect_of(connection)
+    look = dialect.stream
     is_first = [True]
 
     def looked(*arguments: Any, **options: Any) -> Iterator[Any]:
@@ -68,7 +68,7 @@ def held_pass(folder: str, name: str) -> dict[str, Any]:
                 wait_for_all(folder, name)
             yield rows
 
-    room.stream = looked  # type: ignore[method-assign]
+    dialect.stream = looked  # type: ignore[method-assign]
     with override_settings(NOTIFY={**settings.NOTIFY, "CHUNK_ROWS": 2}):
         report = run_pass(now=NOW, is_locking=False)
     return {"outcome": report.outcome.value, "mails": sum(step.mails for step in report.steps), "error": report.error}
@@ -76,16 +76,16 @@ def held_pass(folder: str, name: str) -> dict[str, Any]:
 
 def held_naive_pass(folder: str, name: str) -> dict[str, Any]:
     """Look into the queue for what has no message, wait until all have looked, then queue it (runs in a child)."""
-    room = dialect_of(connection)
+    dialect = dialect_of(connection)
     queued = {key for _, key, _ in mails_of_events()}
     waiting = [line for line in Comment.objects.values_list("line", flat=True) if line not in queued]
     wait_for_all(folder, name)
     for line in waiting:
         with transaction.atomic():
             # The same key twice is what its missing constraint would allow: each process has a control row of its own.
-            made = room.insert_controls(connection, "naive", [ControlRow(line, int(name), "en", "")])
+            made = dialect.insert_controls(connection, "naive", [ControlRow(line, int(name), "en", "")])
             row = MailRow(made[line, int(name)], "", f"line {line}", "[]", "en", "{}", "queued", "")
-            room.insert_mails(connection, uuid4(), [row])
+            dialect.insert_mails(connection, uuid4(), [row])
     return {"mails": len(waiting)}
 
 
@@ -189,12 +189,12 @@ def test_a_key_that_another_pass_has_inserted_is_waited_for_and_taken_only_when_
     person = make_contact()
     comment = make_comment(recipient=person)
     key = ("comment", comment.line_id, comment.pk)
-    room = dialect_of(connection)
+    dialect = dialect_of(connection)
     with second.cursor() as cursor:
         cursor.execute(BEGIN[second.vendor])
-    made = room.insert_controls(second, "comment", [ControlRow(comment.line_id, comment.pk, "en", "x")])
+    made = dialect.insert_controls(second, "comment", [ControlRow(comment.line_id, comment.pk, "en", "x")])
     row = MailRow(made[key[1:]], "", "by the other", "[]", "en", "{}", "queued", "")
-    room.insert_mails(second, uuid4(), [row])
+    dialect.insert_mails(second, uuid4(), [row])
 
     writing = threading.Event()
 

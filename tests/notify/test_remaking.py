@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from notify.delivery.runner import deliver_due
-from notify.messages import subjects
+from notify.messages import loading
 from notify.models import MailQueue, TaskQueue
 from notify.operations.mails import correct_mail, release_mails
 from notify.transports.memory import MemoryTransport
@@ -40,7 +40,7 @@ def mend(write_template):
 def forget_templates() -> None:
     """Read templates anew, as the next process would."""
     reset_loaders()
-    subjects.cached_template.cache_clear()
+    loading.clear_cache()
 
 
 def the_mail() -> MailQueue:

@@ -1,16 +1,13 @@
 """From event to message: subjects of one line, frozen values, and the events that cannot be one."""
 
 import json
-import uuid
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notify.messages.builder import PROBLEM_CHARS_MAX, freeze, make_messages
+from notify.messages.builder import PROBLEM_CHARS_MAX, make_messages
 from notify.models import SUBJECT_UNITS_MAX, MailState
 from notify.steps import Event
 from notify.text import ELLIPSIS, units
@@ -129,9 +126,7 @@ def test_a_value_that_fails_blocks_its_event_and_the_others_go_on(noted):
     made = list(make_messages(noted, events))
 
     assert [one.state for one in made] == [MailState.QUEUED, MailState.BLOCKED, MailState.QUEUED]
-    assert made[1].problem == "cannot be made: RuntimeError: no name\N{REPLACEMENT CHARACTER}for this" or (
-        "RuntimeError: no name" in made[1].problem
-    )
+    assert made[1].problem == ("cannot be made: the value number is of the type Unpleasant, which cannot be stored")
 
 
 @pytest.mark.parametrize("text", ["{% if %}", "{{ number|no_such_filter }}", "{% include 'not/there.txt' %}"])
@@ -144,46 +139,12 @@ def test_a_faulty_template_blocks_the_event(write_template, text):
     assert made.problem.startswith("cannot be made: Template")
 
 
-def test_values_are_frozen_as_json_that_keeps_their_digits():
-    frozen = json.loads(
-        freeze(
-            {
-                "price": Decimal("12.50"),
-                "at": datetime(2026, 1, 31, 8, 0, tzinfo=UTC),
-                "day": date(2026, 1, 31),
-                "id": uuid.UUID(int=1),
-                "big": 2**63 - 1,
-                "none": None,
-                "flag": True,
-                "text": 'ą"\\ 🧾',
-                "nested": {"k\0": ["v\ud800", {"x": "\0"}]},
-            }
-        )
-    )
-
-    assert frozen == {
-        "price": "12.50",
-        "at": "2026-01-31T08:00:00Z",
-        "day": "2026-01-31",
-        "id": "00000000-0000-0000-0000-000000000001",
-        "big": 2**63 - 1,
-        "none": None,
-        "flag": True,
-        "text": 'ą"\\ 🧾',
-        "nested": {"k\N{REPLACEMENT CHARACTER}": ["v\N{REPLACEMENT CHARACTER}", {"x": "\N{REPLACEMENT CHARACTER}"}]},
-    }
-
-
-def test_a_backslash_and_u0000_in_a_text_are_six_characters_and_no_nul():
-    assert json.loads(freeze({"text": r"\u0000"})) == {"text": r"\u0000"}
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}, b"bytes"])
 def test_a_value_that_no_database_takes_as_json_blocks_the_event(noted, value):
     made = message(noted, number="1", odd=value)
 
     assert made.state == MailState.BLOCKED
-    assert made.problem.startswith("cannot be made: ")
+    assert made.problem.startswith("cannot be made: the value odd is ")
 
 
 def of_tenant(step: Any, tenant: Any) -> Any:

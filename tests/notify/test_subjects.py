@@ -10,7 +10,8 @@ from django.utils.functional import lazystr
 from django.utils.safestring import mark_safe
 
 from notify.messages import subjects
-from notify.messages.subjects import MARK, Lines, render_of
+from notify.messages.patterns import MARK, render_of
+from notify.messages.subjects import Lines
 
 SENTENCES = [
     "Order {{ number }}: {{ item }}",

@@ -77,13 +77,13 @@ def test_the_service_sends_what_comes_and_stops_cleanly_on_sigterm():
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL can wake a waiting session")
 def test_a_waiting_worker_is_woken_by_whoever_queues_a_mail():
     def waiter(number):
-        room = dialect_of(connection)
+        dialect = dialect_of(connection)
         if number == 0:
             started = time.monotonic()
-            assert room.wait(connection, 20) is True
+            assert dialect.wait(connection, 20) is True
             return time.monotonic() - started
         until(is_listening)
-        room.announce(connection)
+        dialect.announce(connection)
         return 0.0
 
     waited, _ = race(2, waiter)
@@ -104,14 +104,16 @@ def test_nobody_announces_and_the_wait_ends_by_itself():
 def test_a_claim_takes_the_longest_due_first_and_what_is_leased_stays_leased():
     from datetime import timedelta
 
-    room, now = dialect_of(connection), datetime.now(UTC)
+    dialect, now = dialect_of(connection), datetime.now(UTC)
     mails = [make_mail(due_at=now - timedelta(minutes=minutes)) for minutes in (1, 3, 2)]
     make_mail(due_at=now + timedelta(minutes=1))
     make_mail(state="blocked", problem="x")
     lease = now + timedelta(minutes=5)
 
     def claim(worker, at=now, limit=10):
-        return room.claim_mails(connection, worker=worker, now=at, lease_until=at + timedelta(minutes=5), limit=limit)
+        return dialect.claim_mails(
+            connection, worker=worker, now=at, lease_until=at + timedelta(minutes=5), limit=limit
+        )
 
     assert claim("a", limit=2) == [mails[1].pk, mails[2].pk]
     assert claim("b") == [mails[0].pk]
@@ -128,8 +130,8 @@ def test_workers_that_claim_at_once_share_and_never_meet():
     now = datetime.now(UTC)
 
     def claim(number):
-        mine, room = [], dialect_of(connection)
-        while ids := room.claim_mails(
+        mine, dialect = [], dialect_of(connection)
+        while ids := dialect.claim_mails(
             connection, worker=f"w{number}", now=now, lease_until=now + timedelta(hours=1), limit=3
         ):
             mine += ids

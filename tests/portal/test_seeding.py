@@ -6,10 +6,8 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 
 from portal import seeding
-from portal.backends import dialect_of, generic
 from portal.models import Advice, Comment, Contact, LineState, Order, OrderLine
 from portal.seeding import Ids, Plan, SeedRefused, seed
 from tests.factories import make_contact, make_line
@@ -115,20 +113,6 @@ def test_another_seed_gives_other_rows():
     seed(plan(seed=2))
 
     assert contents()[4] != first[4]
-
-
-def test_the_room_of_each_database_makes_the_rows_that_django_makes(monkeypatch):
-    if not connection.features.can_return_rows_from_bulk_insert:
-        pytest.skip("Django's bulk_create tells no ids on SQL Server, so there is nothing to compare the room with")
-    seed(plan())
-    fast = contents()
-    empty()
-    assert dialect_of(connection) is not generic
-    monkeypatch.setattr(seeding, "dialect_of", lambda connection: generic)
-
-    seed(plan())
-
-    assert [contents()[0], contents()[2], contents()[4]] == [fast[0], fast[2], fast[4]]
 
 
 def test_rows_are_added_to_those_that_are_there():

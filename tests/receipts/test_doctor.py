@@ -19,7 +19,8 @@ from receipts import change_types as kinds
 from receipts.change_types import ChangeKind, register
 from receipts.checks import check_database, check_settings, kind_flaws
 from receipts.conf import load_settings
-from receipts.dialects import dialect_of, postgresql
+from receipts.dialects import dialect_of
+from receipts.dialects.postgresql import ReceiptsPostgresql
 from receipts.management.command import EXIT_CONFLICT, EXIT_DIFFERS, EXIT_INVALID, EXIT_UNKNOWN
 from receipts.models import Audit, Change
 from tests.babelfish import stand_in_cannot
@@ -79,17 +80,17 @@ def test_a_receipt_can_neither_be_replaced_nor_truncated(model):
 @stand_in_cannot("it does not find the constraint of a default by its name")
 @pytest.mark.django_db(transaction=True)
 def test_the_guards_migration_goes_back_and_forth():
-    room = dialect_of(connection)
-    assert room.missing_guards(connection) == []
+    dialect = dialect_of(connection)
+    assert dialect.missing_guards(connection) == []
 
     call_command("migrate", "receipts", "0001", verbosity=0)
     try:
-        assert len(room.missing_guards(connection)) >= 2
+        assert len(dialect.missing_guards(connection)) >= 2
         assert "receipts.E033" in ids(check_database(databases=["default"]))
     finally:
         call_command("migrate", "receipts", verbosity=0)
 
-    assert room.missing_guards(connection) == []
+    assert dialect.missing_guards(connection) == []
 
 
 def test_settings_have_defaults_and_refuse_what_they_do_not_know(settings):
@@ -261,16 +262,16 @@ def test_the_doctor_finds_a_trigger_that_does_not_fire():
     """It is there by its name, but for replicas only, or for one verb only."""
     if connection.vendor != "postgresql":
         pytest.skip("only there can a trigger be kept from firing without being off")
-    room, name = dialect_of(connection), "receipts_audit_append_only"
+    dialect, name = dialect_of(connection), "receipts_audit_append_only"
     drop, create = f"DROP TRIGGER {name} ON receipts_audit", "FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
 
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE receipts_audit ENABLE REPLICA TRIGGER {name}")
-        assert room.missing_guards(connection) == [name]
+        assert dialect.missing_guards(connection) == [name]
         cursor.execute(f"ALTER TABLE receipts_audit ENABLE ALWAYS TRIGGER {name}")
-        assert room.missing_guards(connection) == []
+        assert dialect.missing_guards(connection) == []
         cursor.execute(f"{drop}; CREATE TRIGGER {name} BEFORE UPDATE ON receipts_audit {create}")
-        assert room.missing_guards(connection) == [name]
+        assert dialect.missing_guards(connection) == [name]
 
 
 def test_the_doctor_answers_when_there_is_no_connection(monkeypatch):
@@ -290,7 +291,7 @@ def test_the_doctor_says_when_a_database_does_not_answer(monkeypatch):
     assert ids(check_database(databases=["default"])) == ["receipts.E020"]
 
 
-def test_a_database_without_a_room_is_named(monkeypatch):
+def test_a_database_without_a_dialect_is_named(monkeypatch):
     monkeypatch.setattr(connection, "vendor", "oracle")
 
     assert ids(check_database(databases=["default"])) == ["receipts.E034"]
@@ -303,7 +304,9 @@ def test_checks_ask_no_database_unless_one_is_named(django_assert_num_queries):
         run_checks(include_deployment_checks=True)
 
 
-def test_the_room_of_postgresql_knows_what_an_error_means():
+def test_the_dialect_of_postgresql_knows_what_an_error_means():
+    postgresql = ReceiptsPostgresql()
+
     def error(kind, code, constraint=None):
         cause = Exception()
         cause.sqlstate, cause.diag = code, mock.Mock(constraint_name=constraint)

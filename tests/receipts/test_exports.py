@@ -45,7 +45,7 @@ def rows_of(data: bytes) -> list[dict[str, Any]]:
     read = [
         csv.DictReader(io.StringIO(text[1:], newline=""), quoting=how) for how in (csv.QUOTE_NONNUMERIC, csv.QUOTE_ALL)
     ]
-    # The number that csv makes is a float, which has no room for every id.
+    # The number that csv makes is a float, which cannot hold every id.
     return [
         {name: int(texts[name]) if isinstance(value, float) else value for name, value in row.items()}
         for row, texts in zip(*read, strict=True)

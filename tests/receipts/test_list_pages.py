@@ -37,7 +37,7 @@ def test_the_list_shows_each_receipt_with_its_targets_and_its_latest_verdict(roo
 def test_the_pages_of_the_list_show_receipts_with_equal_times_once_whatever_their_names(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kwit.admin.base.WindowAdmin.page_rows", 4)
+    monkeypatch.setattr("kwit.admin.base.ReadOnlyAdmin.page_rows", 4)
     names = ["a~b", "~", "~~x", "2026-01-31T08:00:00+00:00~1", "Ż ółw", "a&b=c", "100%", "a+b", "z", "Z"]
     for number, name in enumerate(names):
         make_receipt(name, at=NOW + timedelta(seconds=number % 2))
@@ -52,7 +52,7 @@ def test_no_receipt_is_shown_twice_whose_time_the_database_has_written(
     root: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's clock writes three decimals, Python six, and SQLite compares the texts."""
-    monkeypatch.setattr("kwit.admin.base.WindowAdmin.page_rows", 2)
+    monkeypatch.setattr("kwit.admin.base.ReadOnlyAdmin.page_rows", 2)
     names = [f"CHG-{number}" for number in range(7)]
     for name in names:
         cancel(target(make_line()), change_id=name)
@@ -110,7 +110,7 @@ def test_a_receipt_that_matches_again_differs_no_longer(root: Client) -> None:
 
 
 def test_a_reader_of_several_tenants_sees_theirs_in_one_order(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwit.admin.base.WindowAdmin.page_rows", 3)
+    monkeypatch.setattr("kwit.admin.base.ReadOnlyAdmin.page_rows", 3)
     client.force_login(make_person("bob", *WORK, tenants=["acme", "zeta", "empty"]))
     for number in range(12):
         tenant = ("acme", "zeta", "other")[number % 3]

@@ -220,7 +220,7 @@ def test_the_action_belongs_to_the_admin_of_its_kinds_model(ann: Client, monkeyp
     from notify.pages.mails import MailQueueAdmin
 
     act = plan_act(kind="cancel", label="Plan")
-    monkeypatch.setattr(MailQueueAdmin, "acts", (type(act)(**vars(act) | {"eligible": lambda rows: rows}),))
+    monkeypatch.setattr(MailQueueAdmin, "list_actions", (type(act)(**vars(act) | {"eligible": lambda rows: rows}),))
     root = signed_in("root", *WRITE, "notify.view_mailqueue")
 
     with pytest.raises(ImproperlyConfigured, match="belongs to the admin of"):

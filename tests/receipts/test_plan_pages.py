@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from kwit.middleware import HEADER, STRICT
+from kwit.middleware import HEADER, STRICT, policy_text
 from portal.models import OrderLine
 from receipts.api import Target, apply_plan, cancel_many
 from receipts.errors import Conflict
@@ -367,7 +367,7 @@ def test_each_page_has_the_policy(page: str) -> None:
     answer = ann.get(url)
 
     assert answer.status_code == 200
-    assert answer[HEADER] == STRICT
+    assert answer[HEADER] == policy_text(STRICT)
 
 
 def test_nobody_without_the_permission_to_see_gets_in(client: Client) -> None:

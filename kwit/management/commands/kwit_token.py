@@ -12,6 +12,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ...api.encoding import encoded
 from ...commands import KwitCommand
+from ...conf import TOKEN_DAYS_MAX, kwit_settings
 from ...models import TOKEN_NAME_CHARS_MAX, Token
 from ...people.tokens import NameTaken, make_token, revoke_tokens
 
@@ -26,7 +27,8 @@ class Command(KwitCommand):
         parser.add_argument("verb", choices=["create", "list", "revoke"])
         parser.add_argument("user", nargs="?", metavar="USER", help="whose token it is, by the name used to sign in")
         parser.add_argument("--name", metavar="TEXT", help="which program uses the token")
-        parser.add_argument("--days", type=int, metavar="N", help="create: how long it lives; default: until revoked")
+        days = "create: days until it ends; default and maximum: KWIT_TOKEN_DAYS"
+        parser.add_argument("--days", type=int, metavar="N", help=days)
         self.add_database(parser, "the database that has the users")
         parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
@@ -52,9 +54,10 @@ class Command(KwitCommand):
         """Make a token; the secret is shown here and never again."""
         if not 0 < len(name.strip()) <= TOKEN_NAME_CHARS_MAX:
             raise CommandError(f"a name has 1 to {TOKEN_NAME_CHARS_MAX} characters")
-        if days is not None and not 0 < days <= 36_500:
-            raise CommandError("--days must be from 1 to 36500")
-        ends = timezone.now() + timedelta(days=days) if days else None
+        most = kwit_settings().TOKEN_DAYS or TOKEN_DAYS_MAX
+        if days is not None and not 0 < days <= most:
+            raise CommandError(f"--days must be from 1 to {most}")
+        ends = timezone.now() + timedelta(days=days or most) if days or kwit_settings().TOKEN_DAYS else None
         try:
             token, secret = make_token(user, name=name.strip(), expires_at=ends, using=self.using)
         except NameTaken as error:

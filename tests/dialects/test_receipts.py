@@ -1,13 +1,11 @@
-"""The conformance suite of receipts' rooms: a room is done when this passes on its database."""
-
-import inspect
+"""The conformance suite of receipts' dialects: a dialect is done when this passes on its database."""
 
 import pytest
 from django.db import connection
 
 from receipts.change_types import get_kind
-from receipts.dialects import ROOMS, dialect_of
-from receipts.dialects.base import Room, Standing
+from receipts.dialects import dialect_of
+from receipts.dialects.base import Standing
 from receipts.models import Audit, Change
 from receipts.plans.canonical import Target
 from tests.factories import make_line, make_many
@@ -17,8 +15,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def room():
-    """Return the room of the test's database."""
+def dialect():
+    """Return the dialect of the test's database."""
     return dialect_of(connection)
 
 
@@ -33,19 +31,11 @@ def claim():
     Change.objects.create(change_id="CHG-1", kind="cancel", tenant="acme", targets=[], digest="")
 
 
-@pytest.mark.parametrize("module", ROOMS.values(), ids=ROOMS)
-def test_a_room_has_the_protocols_functions_in_its_order(module):
-    wanted = [name for name in vars(Room) if not name.startswith("_")]
-    lines = {name: inspect.getsourcelines(getattr(module, name))[1] for name in wanted}
-
-    assert sorted(wanted, key=lines.get) == wanted
-
-
-def test_stale_rows_are_told_in_key_order_with_what_they_are_now(room, shape):
+def test_stale_rows_are_told_in_key_order_with_what_they_are_now(dialect, shape):
     good, wrong, empty, other = make_line(), make_line(revision=9), make_line(qty=None), make_line(tenant="b")
     targets = [target(good), target(wrong, revision=4), target(empty, qty=10), target(other), Target(10**12, 0, 0)]
 
-    assert room.stale_rows(connection, shape, "acme", targets) == [
+    assert dialect.stale_rows(connection, shape, "acme", targets) == [
         Standing(wrong.pk, True, 9, 10, "pending"),
         Standing(empty.pk, True, 4, None, "pending"),
         Standing(other.pk, False, None, None, None),
@@ -53,7 +43,7 @@ def test_stale_rows_are_told_in_key_order_with_what_they_are_now(room, shape):
     ]
 
 
-def test_standing_rows_are_told_in_key_order_without_those_of_others(room, shape):
+def test_standing_rows_are_told_in_key_order_without_those_of_others(dialect, shape):
     one, two, empty, other = (
         make_line(),
         make_line(revision=9, state="accepted"),
@@ -61,22 +51,22 @@ def test_standing_rows_are_told_in_key_order_without_those_of_others(room, shape
         make_line(tenant="b"),
     )
 
-    found = room.standing_rows(connection, shape, "acme", [10**12, empty.pk, other.pk, two.pk, one.pk])
+    found = dialect.standing_rows(connection, shape, "acme", [10**12, empty.pk, other.pk, two.pk, one.pk])
 
     assert found == [
         Standing(one.pk, True, 4, 10, "pending"),
         Standing(two.pk, True, 9, 10, "accepted"),
         Standing(empty.pk, True, 4, None, "pending"),
     ]
-    assert room.standing_rows(connection, shape, "acme", []) == []
+    assert dialect.standing_rows(connection, shape, "acme", []) == []
 
 
-def test_rows_are_changed_as_far_as_they_are_as_approved(room, shape):
+def test_rows_are_changed_as_far_as_they_are_as_approved(dialect, shape):
     """The UPDATE compares for itself, even when nobody has locked or looked before."""
     good, wrong, done, other = make_line(), make_line(qty=1), make_line(state="accepted"), make_line(tenant="b")
     claim()
 
-    changed = room.change_rows(
+    changed = dialect.change_rows(
         connection, shape, "acme", [target(good), target(wrong, qty=2), target(done), target(other)], "CHG-1"
     )
 
@@ -91,7 +81,7 @@ def test_rows_are_changed_as_far_as_they_are_as_approved(room, shape):
 
 
 @pytest.mark.parametrize("count", [701, 2100, 10_000])
-def test_thousands_of_targets_are_one_statement_each(room, shape, count, django_assert_max_num_queries):
+def test_thousands_of_targets_are_one_statement_each(dialect, shape, count, django_assert_max_num_queries):
     """R15: the sizes at which a parameter per row would break SQL Server."""
     order = make_line().order
     line = type(make_line())
@@ -102,30 +92,30 @@ def test_thousands_of_targets_are_one_statement_each(room, shape, count, django_
     claim()
 
     with django_assert_max_num_queries(3):
-        assert room.stale_rows(connection, shape, "acme", targets) == []
-        assert room.change_rows(connection, shape, "acme", targets, "CHG-1") == count
+        assert dialect.stale_rows(connection, shape, "acme", targets) == []
+        assert dialect.change_rows(connection, shape, "acme", targets, "CHG-1") == count
 
 
-def test_the_largest_id_travels_whole(room, shape):
+def test_the_largest_id_travels_whole(dialect, shape):
     # SQL Server would have no id left for the next row.
     line = make_line(pk=2**53 + 1 if connection.vendor == "microsoft" else 2**63 - 1)
 
-    assert room.stale_rows(connection, shape, "acme", [target(line)]) == []
-    assert room.change_row(connection, shape, "acme", target(line)) == Standing(line.pk, True, 5, 10, "cancelled")
-    assert room.change_row(connection, shape, "acme", target(line)) is None
+    assert dialect.stale_rows(connection, shape, "acme", [target(line)]) == []
+    assert dialect.change_row(connection, shape, "acme", target(line)) == Standing(line.pk, True, 5, 10, "cancelled")
+    assert dialect.change_row(connection, shape, "acme", target(line)) is None
 
 
-def test_the_guard_can_be_taken_and_put_any_number_of_times(room):
+def test_the_guard_can_be_taken_and_put_any_number_of_times(dialect):
     with connection.cursor() as cursor:
-        for statement in [*room.unguard(connection), *room.unguard(connection)]:
+        for statement in [*dialect.unguard(connection), *dialect.unguard(connection)]:
             cursor.execute(statement)
-        assert room.missing_guards(connection)
-        for statement in room.guard(connection):
+        assert dialect.missing_guards(connection)
+        for statement in dialect.guard(connection):
             cursor.execute(statement)
 
-    assert room.missing_guards(connection) == []
+    assert dialect.missing_guards(connection) == []
 
 
-def test_an_error_that_is_neither_collision_nor_loss_is_neither(room):
-    assert not room.is_collision(ValueError())
-    assert not room.is_lost(ValueError())
+def test_an_error_that_is_neither_collision_nor_loss_is_neither(dialect):
+    assert not dialect.is_collision(ValueError())
+    assert not dialect.is_lost(ValueError())

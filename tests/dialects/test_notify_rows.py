@@ -1,4 +1,4 @@
-"""The rows that each database's room must write; a room is done when the tests of rooms pass on its database."""
+"""The rows that each database's dialect must write; a dialect is done when these tests pass on its database."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import uuid
 import pytest
 from django.db import IntegrityError, connection
 
-from notify.dialects import generic
+from notify.dialects import base
 from notify.dialects.base import ControlRow, MailRow, TaskRow
 from notify.models import Control, MailQueue, TaskQueue
 from tests.babelfish import stand_in_cannot
@@ -28,8 +28,8 @@ NASTY = [
 ]
 
 
-def test_new_control_rows_are_told_with_their_ids(room):
-    made = room.insert_controls(connection, "comment", rows_for([3, 1, 2]))
+def test_new_control_rows_are_told_with_their_ids(dialect):
+    made = dialect.insert_controls(connection, "comment", rows_for([3, 1, 2]))
 
     assert made == {(row.key, row.key2): row.pk for row in Control.objects.all()}
     assert Control.objects.get(key=2).recipients == "2@example.org"
@@ -38,8 +38,8 @@ def test_new_control_rows_are_told_with_their_ids(room):
 
 @stand_in_cannot("OPENJSON leaves the escapes of JSON texts in")
 @pytest.mark.parametrize("texts", [NASTY, [*NASTY, '"'], ['"'], ['""', ""], ["\\"], ["", ""]])
-def test_control_rows_arrive_as_they_were_sent_whatever_their_text(room, texts):
-    room.insert_controls(
+def test_control_rows_arrive_as_they_were_sent_whatever_their_text(dialect, texts):
+    dialect.insert_controls(
         connection, "nasty", [ControlRow(key, 0, "en", text, text[:64]) for key, text in enumerate(texts)]
     )
 
@@ -47,11 +47,11 @@ def test_control_rows_arrive_as_they_were_sent_whatever_their_text(room, texts):
     assert list(found) == [(text, text[:64]) for text in texts]
 
 
-def test_very_many_long_rows_go_in_several_statements_and_all_arrive(room, monkeypatch):
-    monkeypatch.setattr(generic, "LIST_CHARS_MAX", 1000)
-    row = MailRow(control_id(room), "t", "s", "[]", "en", json.dumps({"body": "x" * 400}), "queued", "")
+def test_very_many_long_rows_go_in_several_statements_and_all_arrive(dialect, monkeypatch):
+    monkeypatch.setattr(base, "LIST_CHARS_MAX", 1000)
+    row = MailRow(control_id(dialect), "t", "s", "[]", "en", json.dumps({"body": "x" * 400}), "queued", "")
 
-    room.insert_mails(connection, uuid.uuid4(), [row._replace(subject=str(number)) for number in range(10)])
+    dialect.insert_mails(connection, uuid.uuid4(), [row._replace(subject=str(number)) for number in range(10)])
 
     assert list(MailQueue.objects.order_by("pk").values_list("subject", flat=True)) == [str(n) for n in range(10)]
 
@@ -59,30 +59,30 @@ def test_very_many_long_rows_go_in_several_statements_and_all_arrive(room, monke
 def test_the_length_of_rows_is_reckoned_whatever_they_hold():
     rows = [("ab", None, 1, {"k": "abc"}, b"xyz"), (None, None, 2, None, b""), (5, None, 3, ["q"], None)]
 
-    assert generic.chars_in([]) == 0
+    assert base.chars_in([]) == 0
     # The first column has a number among its texts, so that each is taken as it is written.
-    assert generic.chars_in(rows) == len("abNone5") + 3 * 8 + 3 * 8 + len("{'k': 'abc'}None['q']") + 3
+    assert base.chars_in(rows) == len("abNone5") + 3 * 8 + 3 * 8 + len("{'k': 'abc'}None['q']") + 3
 
 
-def test_rows_that_are_there_already_are_left_alone_and_not_told(room):
-    room.insert_controls(connection, "comment", [ControlRow(1, 0, "pl", "first@example.org")])
+def test_rows_that_are_there_already_are_left_alone_and_not_told(dialect):
+    dialect.insert_controls(connection, "comment", [ControlRow(1, 0, "pl", "first@example.org")])
 
-    made = room.insert_controls(connection, "comment", rows_for([1, 2]))
+    made = dialect.insert_controls(connection, "comment", rows_for([1, 2]))
 
     assert set(made) == {(2, 0)}
     assert Control.objects.get(key=1).recipients == "first@example.org"
 
 
-def test_an_event_is_its_kind_and_both_keys(room):
-    room.insert_controls(connection, "comment", [ControlRow(1, 1, "", "")])
+def test_an_event_is_its_kind_and_both_keys(dialect):
+    dialect.insert_controls(connection, "comment", [ControlRow(1, 1, "", "")])
 
-    assert set(room.insert_controls(connection, "comment", [ControlRow(1, 2, "", "")])) == {(1, 2)}
-    assert set(room.insert_controls(connection, "advice", [ControlRow(1, 1, "", "")])) == {(1, 1)}
+    assert set(dialect.insert_controls(connection, "comment", [ControlRow(1, 2, "", "")])) == {(1, 2)}
+    assert set(dialect.insert_controls(connection, "advice", [ControlRow(1, 1, "", "")])) == {(1, 1)}
     assert Control.objects.count() == 3
 
 
-def test_rows_carry_their_tenant_and_belong_to_none_without_one(room):
-    made = room.insert_controls(
+def test_rows_carry_their_tenant_and_belong_to_none_without_one(dialect):
+    made = dialect.insert_controls(
         connection,
         "whose",
         [ControlRow(1, 0, "", "", "acme"), ControlRow(2, 0, "", ""), ControlRow(3, 0, "", "", "日本")],
@@ -90,8 +90,8 @@ def test_rows_carry_their_tenant_and_belong_to_none_without_one(room):
     first, second, third = (made[key, 0] for key in (1, 2, 3))
     mails = [MailRow(pk, "t", "s", "[]", "en", "{}", "queued", "") for pk in (first, second)]
     tasks = [TaskRow(pk, "t", "a", "en", "{}") for pk in (third, second)]
-    room.insert_mails(connection, uuid.uuid4(), [mails[0]._replace(tenant="acme"), mails[1]])
-    room.insert_tasks(connection, uuid.uuid4(), [tasks[0]._replace(tenant="日本"), tasks[1]])
+    dialect.insert_mails(connection, uuid.uuid4(), [mails[0]._replace(tenant="acme"), mails[1]])
+    dialect.insert_tasks(connection, uuid.uuid4(), [tasks[0]._replace(tenant="日本"), tasks[1]])
 
     assert dict(Control.objects.values_list("pk", "tenant")) == {first: "acme", second: "", third: "日本"}
     assert dict(MailQueue.objects.values_list("control", "tenant")) == {first: "acme", second: ""}
@@ -120,39 +120,39 @@ def test_a_tenant_s_list_is_read_by_its_index_and_a_row_of_nobody_is_not_in_it(m
     assert all("WHERE (NOT" in definition or "<> ''" in definition for definition in definitions), definitions
 
 
-def test_kinds_are_compared_exactly(room):
-    room.insert_controls(connection, "comment", rows_for([1]))
+def test_kinds_are_compared_exactly(dialect):
+    dialect.insert_controls(connection, "comment", rows_for([1]))
 
-    assert room.insert_controls(connection, "Comment", rows_for([1]))
+    assert dialect.insert_controls(connection, "Comment", rows_for([1]))
 
 
 @pytest.mark.parametrize("key", [2**63 - 1, -(2**63), 2**53 + 1, 0, -1])
-def test_keys_have_64_bits(room, key):
-    made = room.insert_controls(connection, "wide", [ControlRow(key, key, "", "")])
+def test_keys_have_64_bits(dialect, key):
+    made = dialect.insert_controls(connection, "wide", [ControlRow(key, key, "", "")])
 
     assert set(made) == {(key, key)}
     assert Control.objects.filter(kind="wide", key=key, key2=key).exists()
 
 
-def test_no_rows_are_no_trouble(room):
-    assert room.insert_controls(connection, "none", []) == {}
-    room.insert_mails(connection, uuid.uuid4(), [])
-    room.insert_tasks(connection, uuid.uuid4(), [])
+def test_no_rows_are_no_trouble(dialect):
+    assert dialect.insert_controls(connection, "none", []) == {}
+    dialect.insert_mails(connection, uuid.uuid4(), [])
+    dialect.insert_tasks(connection, uuid.uuid4(), [])
 
     assert MailQueue.objects.count() == TaskQueue.objects.count() == 0
 
 
-def test_five_thousand_rows_go_in_one_statement(room, django_assert_num_queries):
+def test_five_thousand_rows_go_in_one_statement(dialect, django_assert_num_queries):
     with django_assert_num_queries(1):
-        made = room.insert_controls(connection, "many", rows_for(list(range(5000))))
+        made = dialect.insert_controls(connection, "many", rows_for(list(range(5000))))
 
     assert len(made) == 5000
 
 
 @stand_in_cannot("HOLDLOCK does nothing there")
-def test_two_sessions_that_insert_the_same_event_make_it_once(room):
+def test_two_sessions_that_insert_the_same_event_make_it_once(dialect):
     """E3, the half without a rollback: the unique constraint decides, and only one session is told that it won."""
-    outcomes = race(4, lambda _: len(room.insert_controls(connection, "raced", rows_for(list(range(50))))))
+    outcomes = race(4, lambda _: len(dialect.insert_controls(connection, "raced", rows_for(list(range(50))))))
 
     assert sum(outcomes) == 50
     assert Control.objects.filter(kind="raced").count() == 50
@@ -175,8 +175,8 @@ def test_without_the_constraint_s_help_the_same_race_is_lost():
 
 
 @stand_in_cannot("OPENJSON leaves the escapes of JSON texts in")
-def test_mails_arrive_as_they_were_sent_whatever_their_text(room):
-    pk, pass_id = control_id(room), uuid.uuid4()
+def test_mails_arrive_as_they_were_sent_whatever_their_text(dialect):
+    pk, pass_id = control_id(dialect), uuid.uuid4()
     rows = [
         MailRow(
             control_id=pk,
@@ -191,7 +191,7 @@ def test_mails_arrive_as_they_were_sent_whatever_their_text(room):
         for text in NASTY
     ]
 
-    room.insert_mails(connection, pass_id, rows)
+    dialect.insert_mails(connection, pass_id, rows)
 
     mails = list(MailQueue.objects.order_by("pk"))
     assert [mail.subject for mail in mails] == NASTY
@@ -206,10 +206,10 @@ def test_mails_arrive_as_they_were_sent_whatever_their_text(room):
 
 
 @stand_in_cannot("OPENJSON leaves the escapes of JSON texts in")
-def test_tasks_arrive_as_they_were_sent_whatever_their_text(room):
-    pk, pass_id = control_id(room), uuid.uuid4()
+def test_tasks_arrive_as_they_were_sent_whatever_their_text(dialect):
+    pk, pass_id = control_id(dialect), uuid.uuid4()
 
-    room.insert_tasks(
+    dialect.insert_tasks(
         connection,
         pass_id,
         [TaskRow(pk, text, text[:50], "ja", '{"text": ' + quoted(text) + "}") for text in NASTY],
