@@ -10,6 +10,7 @@ ELLIPSIS = "…"
 #: UTF-16 code units of a tenant's name, which is a key: as long as in the receipts.
 TENANT_UNITS_MAX = 64
 #: Unicode's categories Cc, Zl and Zp.
+CHARACTER = regex.compile(r"\X")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -52,13 +53,15 @@ def shorten(text: str, units_max: int) -> str:
     """Return the text, cut before the last whole character (grapheme cluster) that fits, with an ellipsis."""
     if len(text) * 2 <= units_max or units(text) <= units_max:
         return text
-    kept, left = [], units_max - units(ELLIPSIS)
-    for character in regex.findall(r"\X", text):
-        left -= units(character)
+    end, left = 0, units_max - units(ELLIPSIS)
+    # A character begins where the one before has ended, and nothing before that matters. So only what may still fit is
+    # looked at, never the whole text for each of its flags.
+    while left > 0 and (found := CHARACTER.match(text[end : end + left + 1])):
+        left -= units(found[0])
         if left < 0:
             break
-        kept.append(character)
-    return "".join(kept).rstrip() + ELLIPSIS
+        end += found.end()
+    return text[:end].rstrip() + ELLIPSIS
 
 
 def stored(text: str, chars_max: int) -> str:

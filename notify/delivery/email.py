@@ -3,14 +3,14 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import quote
 
 from django.conf import settings
 
-from ..addresses import Recipients, identity, parse_recipients
+from ..addresses import Recipients, mailbox_key, parse_recipients, wire_domain
 from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..models import Control, MailQueue
@@ -29,7 +29,7 @@ def recipients_of(mail: MailQueue, conf: Conf) -> Recipients:
 
 def key_of(address: str, conf: Conf) -> str:
     """Return what two spellings of one mailbox have in common, by this site's rule."""
-    return identity(address, conf.FOLD_LOCAL_PART)
+    return mailbox_key(address, conf.FOLD_LOCAL_PART)
 
 
 def split_parts(recipients: Sequence[str], conf: Conf) -> list[tuple[str, ...]]:
@@ -75,8 +75,8 @@ def sender_of(conf: Conf) -> str:
 
 @lru_cache(maxsize=64)
 def domain_of(address: str) -> str:
-    """Return the domain of an address that may have a display name."""
-    return parseaddr(address)[1].rpartition("@")[2]
+    """Return the domain of an address that may have a display name. Raises: WrongAddress."""
+    return envelope_address(address).rpartition("@")[2]
 
 
 def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") -> str:
@@ -85,7 +85,7 @@ def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") 
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
     # A digest is another message than the mail that leads it, and one event may lead the digests of two people.
     tail = f".digest-{sha256(digest_to.encode()).hexdigest()[:12]}" if digest_to else ""
-    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{envelope_address('x@' + domain)[2:]}>"
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{wire_domain(domain)}>"
 
 
 def make_letter(

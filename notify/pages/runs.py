@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
@@ -21,7 +21,16 @@ from django.utils.translation import gettext_lazy, ngettext
 from kwit.admin.actions import Confirmation, record_action, start_command
 from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table, Text
-from kwit.admin.filters import ChoiceFilter, DateTimeFilter, FilterValues, FlagFilter, Rows, UuidFilter, equals
+from kwit.admin.filters import (
+    INTEGER_TEXT,
+    ChoiceFilter,
+    DateTimeFilter,
+    FilterValues,
+    FlagFilter,
+    Rows,
+    UuidFilter,
+    equals,
+)
 from kwit.admin.keyset import AFTER, BEFORE, beyond, ordered, page_of
 
 from ..explain.messages import logged
@@ -224,7 +233,10 @@ class RunLogAdmin(ReadOnlyAdmin):
         whole = self.get_queryset(request).filter(pass_id=pass_id, step=RunLog.WHOLE).first()
         if whole is not None:
             return redirect(self.url("change", whole.pk))
-        tried = int(request.GET["tried"][:4]) if request.GET.get("tried", "").isdigit() else BEGIN_S
+        asked = request.GET.get("tried", str(BEGIN_S))
+        if not INTEGER_TEXT.fullmatch(asked):
+            raise BadRequest("tried is not a number")
+        tried = max(0, int(asked))
         is_waiting = tried < BEGIN_S
         text = (
             _("The process has been started; the pass has not written its row yet.")

@@ -11,10 +11,10 @@ from typing import Any
 
 from django.core.mail import EmailMultiAlternatives
 
+from ..addresses import wire_address
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
 from .base import Letter, Reply, Result, same_for_all
-from .mime import envelope_address
 from .replies import error_text, is_channel_trouble, parse_reply, verdict
 
 #: What django-anymail says of a recipient (its documentation, "Tracking sent mail", version 13).
@@ -102,7 +102,7 @@ def as_django(letter: Letter) -> EmailMultiAlternatives:
         subject=letter.subject,
         body=letter.text,
         from_email=letter.sender,
-        to=[envelope_address(address) for address in letter.recipients],
+        to=[wire_address(address) for address in letter.recipients],
         headers=dict(letter.headers),
     )
     if letter.html:
@@ -112,9 +112,9 @@ def as_django(letter: Letter) -> EmailMultiAlternatives:
 
 def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
     """Return what the server said of one of several recipients, all of whom it refused."""
-    if envelope_address(address) not in answers:
+    if wire_address(address) not in answers:
         return Result(address, AttemptOutcome.DEFERRED, Reply(text="the backend does not say why"))
-    reply = parse_reply(*answers[envelope_address(address)])
+    reply = parse_reply(*answers[wire_address(address)])
     return Result(address, verdict(reply), reply)
 
 
@@ -132,7 +132,7 @@ def http_answered(letter: Letter, error: Exception) -> list[Result]:
 def accepted(address: str, message: EmailMultiAlternatives) -> Result:
     """Return what a backend that did not object lets us know of one recipient."""
     status = getattr(message, "anymail_status", None)
-    known = getattr(status, "recipients", {}).get(envelope_address(address)) if status else None
+    known = getattr(status, "recipients", {}).get(wire_address(address)) if status else None
     if known is not None and known.status in ANYMAIL_REFUSED:
         return Result(
             address, AttemptOutcome.REFUSED, Reply(text=f"{known.status}: {known.message_id or ''}".rstrip(": "))

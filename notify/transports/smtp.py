@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..addresses import wire_address
 from ..errors import ChannelDown, TooManyConnections
 from ..models import AttemptOutcome
 from .base import Letter, Reply, Result, VerdictUnclear, same_for_all
@@ -167,7 +168,7 @@ class SmtpTransport:
     def pack(self, letter: Letter) -> bytes:
         """Return the message's bytes. Raises: ValueError, for an address that cannot be one."""
         for address in letter.recipients:
-            envelope_address(address)
+            wire_address(address)
         return compose(letter)
 
     def announce(self, letter: Letter, packed: bytes) -> None:
@@ -234,7 +235,7 @@ class SmtpTransport:
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
             f"MAIL FROM:<{envelope_address(letter.sender)}>{size}",
-            *(f"RCPT TO:<{envelope_address(recipient)}>" for recipient in letter.recipients),
+            *(f"RCPT TO:<{wire_address(recipient)}>" for recipient in letter.recipients),
             "DATA",
         ]
 
