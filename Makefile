@@ -23,6 +23,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	DEBUG=1 $(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python -m tests.production_check
 

@@ -145,6 +145,10 @@ NOTIFY = {
     "RETRY_MAX": env.duration("NOTIFY_RETRY_MAX", default="04:00:00"),
     "RECIPIENTS_MAX": env.int("NOTIFY_RECIPIENTS_MAX", default=100),
     "LEASE": env.duration("NOTIFY_LEASE", default="00:05:00"),
+    "LANES": env.int("NOTIFY_LANES", default=8),
+    "CONNECTION_MAILS": env.int("NOTIFY_CONNECTION_MAILS", default=100),
+    "RATE": env.float("NOTIFY_RATE", default=None),
+    "DIGEST_BYTES": env.int("NOTIFY_DIGEST_BYTES", default=5_000_000),
     "CLAIM_BATCH": env.int("NOTIFY_CLAIM_BATCH", default=50),
     "ON_UNCERTAIN": env.str("NOTIFY_ON_UNCERTAIN", default="hold"),
     "PAUSE": env.duration("NOTIFY_PAUSE", default="00:01:00"),
@@ -157,6 +161,11 @@ NOTIFY = {
 }
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+    "LOG_ORIGIN": env.str("RECEIPTS_LOG_ORIGIN", default=""),
+    "LOG_KEY_FILE": env.str("RECEIPTS_LOG_KEY_FILE", default=""),
+    "LOG_KEYS": env.str("RECEIPTS_LOG_KEYS", default=""),
+    "LOG_PUBLISH": env.str("RECEIPTS_LOG_PUBLISH", default=""),
+    "LOG_WITNESSES": env.str("RECEIPTS_LOG_WITNESSES", default=""),
 }
 KWIT: dict[str, Any] = {
     # The reference project has no pages but Kwit's and Django's admin.

@@ -2,6 +2,8 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
+from kwit.commands import is_recurring_command
+
 
 class NotifyConfig(AppConfig):
     """One message for each business event."""
@@ -11,6 +13,9 @@ class NotifyConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the checks and find the steps in every app's ``notifications.py``."""
-        from . import checks, mail_checks  # noqa: F401
+        from . import checks  # noqa: F401
+
+        if not is_recurring_command():
+            from . import mail_checks  # noqa: F401
 
         autodiscover_modules("notifications")

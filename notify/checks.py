@@ -8,14 +8,20 @@ from django.core.checks import ERROR, CheckMessage, Error, Info, Tags, Warning, 
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError, connections, router
 from django.db.models import Field, Model, Q, QuerySet, UniqueConstraint
-from django.db.models.expressions import Col
+from django.db.models.expressions import Col, Func
+from django.db.models.functions import Coalesce
+from django.db.models.lookups import IsNull
+from django.db.models.sql.constants import LOUTER
+from django.db.models.sql.query import Query
+from django.db.models.sql.where import AND
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.utils import timezone
 
 from .conf import conf
 from .dialects import dialect_of
-from .errors import LockUnusable
+from .errors import LockUnusable, WrongKey
+from .keys import EventKey, UuidKey, kind_of
 from .messages.names import unknown_names
 from .messages.values import ALWAYS
 from .models import KIND_LENGTH_MAX, Control, RunLog
@@ -37,7 +43,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 @register("notify")
 def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002 to E009, W001: what a step declares does not fit together."""
+    """E002 to E010, W001, W003, W008: what a step declares does not fit together."""
     return [message for step in registered() for message in check_step(step)]
 
 
@@ -76,13 +82,66 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
         return
     yield from check_event_time(step, events)
     yield from check_names(step, columns_of(events))
-    key = events.query.annotations.get("key") or events.query.resolve_ref("key")
-    if isinstance(key, Col) and key.target.null:
-        hint = "Filter them out in events(), so that nothing is left out in silence."
-        text = f"key is {key.target.model._meta.label}.{key.target.name}, which may be NULL: such rows are left out"
-        yield Warning(text, hint=hint, obj=type(step), id="notify.W003")
+    yield from check_keys(step, events)
     if isinstance(step, FlaggedStep):
         yield from check_flag(step)
+
+
+def check_keys(step: Step, events: QuerySet[Any, Any]) -> Iterator[CheckMessage]:
+    """E010: what a step gives as its key cannot be one; W003: it may be NULL."""
+    names = [name for name in ("key", "key2") if name in columns_of(events)]
+    found = {name: events.query.annotations.get(name) or events.query.resolve_ref(name) for name in names}
+    for name, key in found.items():
+        if problem := key_problem(name, key, is_alone="key2" not in found):
+            hint = "Use an integer, UuidKey('pk') for a UUID, or DigestKey('a', 'b') for texts and several columns."
+            yield Error(problem, hint=hint, obj=type(step), id="notify.E010")
+            return
+    for name, key in found.items():
+        if column := nullable_in(key, events.query):
+            hint = "Filter them out in events(), so that nothing is left out in silence."
+            fate = "are left out" if name == "key" else "cannot be prepared"
+            label = f"{column.target.model._meta.label}.{column.target.name}"
+            text = f"{name} is {label}, which may be NULL: such rows {fate}"
+            yield Warning(text, hint=hint, obj=type(step), id="notify.W003")
+
+
+def key_problem(name: str, key: Any, *, is_alone: bool) -> str:
+    """Say why an expression cannot be a key; an empty text when it can."""
+    if isinstance(key, EventKey):
+        if not is_alone:
+            return f"{key!r} fills key and key2, so there is no place for a key2"
+        try:
+            kinds = key.kinds
+        except WrongKey as error:
+            return f"{name}: {error}"
+        if isinstance(key, UuidKey) and kinds != "u":
+            return f"{key!r} must be made of one UUIDField"
+        return "" if kinds else f"{key!r} has no parts"
+    field = getattr(key, "output_field", None)
+    try:
+        kind = kind_of(field) if field is not None else "i"
+    except WrongKey:
+        kind = ""
+    return "" if kind == "i" else f"{name} is a {type(field).__name__}, not a 64-bit integer"
+
+
+def nullable_in(key: Any, query: Query) -> Col | None:
+    """Return the first column of an expression that may be NULL: by its field, or because its row need not be there."""
+    if isinstance(key, Coalesce):
+        inner = [nullable_in(part, query) for part in key.get_source_expressions()]
+        return inner[-1] if inner else None
+    if isinstance(key, Col):
+        is_outer = getattr(query.alias_map.get(key.alias), "join_type", "") == LOUTER
+        return key if (key.target.null or is_outer) and not is_required(key, query) else None
+    parts = key.get_source_expressions() if isinstance(key, EventKey | Func) else []
+    return next((found for part in parts if (found := nullable_in(part, query))), None)
+
+
+def is_required(column: Col, query: Query) -> bool:
+    """Whether a query leaves out the rows where a column is NULL."""
+    if query.where.negated or query.where.connector != AND:
+        return False
+    return any(isinstance(found, IsNull) and not found.rhs and found.lhs == column for found in query.where.children)
 
 
 def check_kind(step: Step) -> Iterator[CheckMessage]:
@@ -178,7 +237,7 @@ def is_indexed(field: "Field[Any, Any]") -> bool:
 def check_flag(step: FlaggedStep) -> Iterator[CheckMessage]:
     """E008: the flagged rows lack the flag or the key; W001: no index holds the rows that wait."""
     model = step.flagged().model
-    for name in (step.flag, step.flag_key):
+    for name in (step.flag, *step.flag_keys):
         if not has_field(model, name):
             hint = f"Set flag and flag_key to fields of {model._meta.label}."
             yield Error(f"{model._meta.label} has no field {name!r}", hint=hint, obj=type(step), id="notify.E008")
@@ -186,13 +245,15 @@ def check_flag(step: FlaggedStep) -> Iterator[CheckMessage]:
     waiting = Q(**{step.flag: False})
     served = any(index.condition == waiting or step.flag in index.fields[:1] for index in model._meta.indexes)
     if not served and not model._meta.get_field(step.flag).db_index:
-        hint = f"Add Index(fields=[{step.flag_key!r}], condition=Q({step.flag}=False), name=…)."
+        hint = f"Add Index(fields={list(step.flag_keys)}, condition=Q({step.flag}=False), name=…)."
         text = f"no index of {model._meta.label} holds the rows that wait to be handled: each pass reads them all"
         yield Warning(text, hint=hint, obj=type(step), id="notify.W001")
 
 
 def has_field(model: type[Model], name: str) -> bool:
     """Whether a model has a field or a column attribute of this name."""
+    if name == "pk":
+        return True
     try:
         model._meta.get_field(name)
     except FieldDoesNotExist:

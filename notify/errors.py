@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from .notes import Note
+
 
 class NotifyError(Exception):
     """Base of everything that notify raises on purpose."""
@@ -16,7 +18,11 @@ class PassKnown(NotifyError):
 
 
 class LockLost(NotifyError):
-    """The pass lock is not ours any more; nothing was written since it was last seen."""
+    """The pass lock is not ours any more; nothing was written since it was last checked."""
+
+    def __init__(self, note: Note) -> None:
+        self.note = note
+        super().__init__(note.english)
 
 
 class LockUnusable(NotifyError):
@@ -37,6 +43,10 @@ class ClaimLost(NotifyError):
 
 class UnknownMail(NotifyError):
     """A mail, a task or an event was asked for that is not there."""
+
+
+class WrongKey(NotifyError):
+    """What was given as an event's key cannot be one."""
 
 
 class NotAdopted(NotifyError):

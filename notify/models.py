@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from kwit.db.fields import ExactCharField, TenantIndex, UtcDateTimeField, UtcNow
 
+from .keys import ORIGINAL_KEY_UNITS_MAX
 from .querysets import AttemptQuerySet, MailQueueQuerySet, RunLogQuerySet, SuppressionQuerySet, TaskQueueQuerySet
 from .text import TENANT_UNITS_MAX
 
@@ -25,18 +26,22 @@ WORKER_LENGTH_MAX = 300
 #: Characters of an address, RFC 5321 section 4.5.3.1 (a path is 256 octets with its brackets).
 ADDRESS_LENGTH_MAX = 254
 CHANNEL_LENGTH_MAX = 100
+#: 128 bits in hexadecimal.
+TOKEN_LENGTH = 32
 
 
 class Control(models.Model):
     """
     One event that has had its message prepared. Never pruned: it is the only place asked "already notified?".
 
+    ``original_key`` is what people call an event whose key is made of other columns (a UUID, a text); else empty.
     ``tenant`` is whose event it is, here and in the queues; empty: nobody's, so only who sees all tenants sees it.
     """
 
     kind = ExactCharField(max_length=KIND_LENGTH_MAX)
     key = models.BigIntegerField()
     key2 = models.BigIntegerField(db_default=0)
+    original_key = models.CharField(max_length=ORIGINAL_KEY_UNITS_MAX, db_default="", blank=True)
     language = models.CharField(max_length=10, db_default="", blank=True)
     recipients = models.TextField(db_default="", blank=True)
     tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
@@ -52,6 +57,8 @@ class Control(models.Model):
         indexes = [TenantIndex(fields=["tenant", "id"], name="ix_notify_control_tenant")]
 
     def __str__(self) -> str:
+        if self.original_key:
+            return f"{self.kind} {self.original_key}"
         return f"{self.kind} {self.key} {self.key2}" if self.key2 else f"{self.kind} {self.key}"
 
 
@@ -78,6 +85,8 @@ class RunLog(models.Model):
     tasks = models.BigIntegerField(db_default=0)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, db_default=Outcome.RUNNING)
     error = models.TextField(null=True, blank=True)  # noqa: DJ001 - the contract: NULL is clean
+    #: ``error`` as codes with parameters (``notes.py``); NULL: clean, or written by plain SQL.
+    notes = models.JSONField(null=True, blank=True)
     host = models.CharField(max_length=255, db_default="", blank=True)
     pid = models.BigIntegerField(null=True, blank=True)
     is_full = models.BooleanField(db_default=False)
@@ -147,6 +156,8 @@ class MailQueue(models.Model):
     payload = models.JSONField(encoder=DjangoJSONEncoder, db_default=models.Value({}, models.JSONField()), blank=True)
     state = models.CharField(max_length=10, choices=MailState.choices, db_default=MailState.QUEUED)
     problem = models.TextField(db_default="", blank=True)
+    #: ``problem`` as codes with parameters (``notes.py``); NULL: none, or written by plain SQL.
+    notes = models.JSONField(null=True, blank=True)
     attempts = models.IntegerField(db_default=0)
     created_at = UtcDateTimeField(db_default=UtcNow())
     due_at = UtcDateTimeField(db_default=UtcNow())
@@ -157,6 +168,8 @@ class MailQueue(models.Model):
     digest_of = models.ForeignKey("self", on_delete=models.PROTECT, related_name="digested", null=True, blank=True)
     message_text = models.TextField(db_default="", blank=True)
     message_html = models.TextField(db_default="", blank=True)
+    #: The random part of its Message-IDs, drawn when it first goes on the wire.
+    message_token = models.CharField(max_length=TOKEN_LENGTH, db_default="", blank=True)
     sent_at = UtcDateTimeField(null=True, blank=True)
     operator = models.CharField(max_length=254, db_default="", blank=True)
     operated_at = UtcDateTimeField(null=True, blank=True)
@@ -261,6 +274,8 @@ class Attempt(models.Model):
     code = models.IntegerField(null=True, blank=True)
     enhanced = models.CharField(max_length=11, db_default="", blank=True)
     text = models.TextField(db_default="", blank=True)
+    #: ``text`` as a code with parameters where it is Kwit that says it, not the server; else NULL.
+    notes = models.JSONField(null=True, blank=True)
     at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
     worker = models.CharField(max_length=WORKER_LENGTH_MAX, db_default="", blank=True)
     channel = models.CharField(max_length=CHANNEL_LENGTH_MAX, db_default="", blank=True)
@@ -280,13 +295,15 @@ class Attempt(models.Model):
 
 
 class Channel(models.Model):
-    """One way out (``smtp``, ``backend``): whether it pauses, until when and why."""
+    """One way out (``smtp``, ``backend``): whether it pauses, until when and why; and when its next mail may go."""
 
     name = models.CharField(max_length=CHANNEL_LENGTH_MAX, unique=True)
     paused_at = UtcDateTimeField(null=True, blank=True)
     paused_until = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     failures = models.IntegerField(db_default=0)
+    #: With NOTIFY_RATE: the first moment that no worker has taken for a mail yet.
+    next_at = UtcDateTimeField(null=True, blank=True)
 
     objects = models.Manager()
 

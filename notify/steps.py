@@ -14,6 +14,7 @@ What a host project writes against: a step declares its events, the engine does 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -22,16 +23,17 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import BigIntegerField, Exists, F, OuterRef, Q, QuerySet, Value
-from django.utils import translation
+from django.db.models import BigIntegerField, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value
+from django.utils import timezone, translation
 
-from .errors import UnknownStep
+from .errors import UnknownStep, WrongKey
+from .keys import ORIGINAL_KEY_UNITS_MAX, DigestKey, EventKey, UuidKey, key_in
 from .models import Control
 from .text import clean, one_line, shorten
 
 #: The columns of an event that the engine reads; every other column is a value for the templates, and the last two of
 #: these are values as well.
-RESERVED = ("key", "key2", "recipients", "language", "assignee", "event_at", "tenant")
+RESERVED = ("key", "key2", "original_key", "recipients", "language", "assignee", "event_at", "tenant")
 
 #: UTF-16 code units of a language that was asked for and is shown to people.
 LANGUAGE_UNITS_MAX = 40
@@ -68,6 +70,8 @@ class Event(NamedTuple):
     tenant: Any = ""
     #: The language that was asked for, where the site does not have it and ``language`` is another.
     asked_language: str = ""
+    #: What people call the event, where its key is made of other columns; the templates' ``key`` then.
+    original_key: str = ""
 
 
 class Step:
@@ -114,7 +118,43 @@ class Step:
     def keyed_events(self, scope: Scope, *, using: str | None) -> QuerySet[Any, Any]:
         """Return one row per event in scope, with a ``key2`` also where the step gives none."""
         found = self.events(scope).using(using)
+        if key := key_in(found):
+            made: QuerySet[Any, Any] = found.annotate(key2=key.other_half(), original_key=key.original())
+            return made
         return found if "key2" in columns_of(found) else found.annotate(key2=Value(0, BigIntegerField()))
+
+    def made_key(self, *, using: str | None) -> EventKey | None:
+        """Return the step's key when it is made of other columns; None for a plain integer."""
+        return key_in(self.keyed_events(Scope(now=timezone.now()), using=using))
+
+    def get_key(self, text: str, text2: str | None = None, *, using: str) -> tuple[int, int | None]:
+        """
+        Return the two integers of a key as people write it; the second is None when they leave it open.
+
+        Raises: WrongKey.
+        """
+        key = self.made_key(using=using)
+        if key is None:
+            return as_integer(text), None if text2 is None else as_integer(text2)
+        try:
+            return key.numbers(text, using=using)
+        except WrongKey:
+            # The two integers themselves, as pages and the API show them too.
+            if text2 is None:
+                raise
+            return as_integer(text), as_integer(text2)
+
+    def only(
+        self, found: QuerySet[Any, Any], *, key: int, key2: int | None = None, original_key: str = ""
+    ) -> QuerySet[Any, Any]:
+        """Return the rows of one event among ``keyed_events``: sought by their own columns where they are known."""
+        asked = {"key": key} if key2 is None else {"key": key, "key2": key2}
+        made = key_in(found)
+        if isinstance(made, UuidKey) and key2 is not None:
+            original_key = str(UuidKey.from_numbers(key, key2))
+        condition = (made.matching([original_key]) if made is not None and original_key else None) or Q()
+        rows: QuerySet[Any, Any] = found.filter(condition, **asked)
+        return rows
 
     def candidates(self, scope: Scope, *, not_before: datetime | None, using: str | None) -> QuerySet[Any, Any]:
         """
@@ -150,20 +190,49 @@ class FlaggedStep(Step):
     is_windowed = False
     #: The boolean field of the flagged rows.
     flag: ClassVar[str] = "handled"
-    #: The field of the flagged rows that holds the event's key.
-    flag_key: ClassVar[str] = ""
+    #: The field of the flagged rows that holds the event's key; several for a key that is made of several.
+    flag_key: ClassVar[str | tuple[str, ...]] = ""
+
+    @property
+    def flag_keys(self) -> tuple[str, ...]:
+        """The fields of the flagged rows that hold the event's key."""
+        return (self.flag_key,) if isinstance(self.flag_key, str) else self.flag_key
 
     def flagged(self) -> QuerySet[Any]:
         """Return the rows that carry the flag."""
         raise NotImplementedError(f"{type(self).__qualname__} must say which rows carry its flag")
 
+    def flagged_of(self, *, key: int, key2: int, using: str | None) -> QuerySet[Any]:
+        """Return the flagged rows of one event."""
+        rows = self.flagged().using(using)
+        made = self.made_key(using=using)
+        if made is None:
+            return rows.filter(**{self.flag_keys[0]: key})
+        halves = {"kwit_key": made.of(*self.flag_keys), "kwit_key2": made.of(*self.flag_keys, half=1)}
+        found: QuerySet[Any] = rows.alias(**halves).filter(kwit_key=key, kwit_key2=key2)
+        return found
+
     def left_behind(self, *, using: str | None) -> QuerySet[Any]:
         """Return the rows whose flag is down although their event has had its message, by primary key."""
-        known = Control.objects.using(using).filter(kind=self.kind, key=OuterRef(self.flag_key), key2=0)
+        made = self.made_key(using=using)
+        outer = [OuterRef(name) for name in self.flag_keys]
+        keys = (
+            {"key": outer[0], "key2": 0} if made is None else {"key": made.of(*outer), "key2": made.of(*outer, half=1)}
+        )
+        known = Control.objects.using(using).filter(kind=self.kind, **keys)
         left = self.flagged().using(using).filter(Exists(known), **{self.flag: False})
         # By primary key, but not by its index: SQLite would rather read the whole table in that order than the few
         # rows that the index of waiting rows gives it.
-        return left.order_by(F("pk") + 0)
+        is_integer = isinstance(left.model._meta.pk, IntegerField)
+        return left.order_by(F("pk") + 0 if is_integer else "pk")
+
+
+def as_integer(text: str) -> int:
+    """Return a key as people write it. Raises: WrongKey."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise WrongKey(f"{text!r} is no whole number, as this kind's keys are") from error
 
 
 StepType = TypeVar("StepType", bound=type[Step])
@@ -198,6 +267,24 @@ def step_of(kind: str) -> Step | None:
     return next((step for step in registered() if step.kind == kind), None)
 
 
+def steps_with_keys(*, using: str) -> list[Step]:
+    """Return the steps whose key is made of other columns; one that is faulty has none."""
+    found = []
+    for step in registered():
+        with suppress(Exception):  # whatever the host's code raises; ``check`` says so
+            if step.made_key(using=using) is not None:
+                found.append(step)
+    return found
+
+
+def find_key(kind: str, text: str, text2: str | None = None, *, using: str) -> tuple[int, int | None]:
+    """Return the two integers of a key as people write it, also of a kind that is gone. Raises: WrongKey."""
+    step = step_of(kind)
+    if step is None:
+        return as_integer(text), None if text2 is None else as_integer(text2)
+    return step.get_key(text, text2, using=using)
+
+
 def columns_of(queryset: QuerySet[Any, Any]) -> list[str]:
     """Return the names of a dict queryset's columns."""
     query = queryset.query
@@ -216,8 +303,8 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
     """Return what makes an event of a row of these columns, which are in ``reading_order``."""
     places = {name: place for place, name in enumerate(names) if name in RESERVED}
     key, key2 = places["key"], places["key2"]
-    recipients, language, assignee, tenant = (
-        places.get(name) for name in ("recipients", "language", "assignee", "tenant")
+    original, recipients, language, assignee, tenant = (
+        places.get(name) for name in ("original_key", "recipients", "language", "assignee", "tenant")
     )
     first = min(places.get(name, len(places)) for name in ("event_at", "tenant"))
     value_names = names[first:]
@@ -235,6 +322,7 @@ def event_reader(kind: str, names: Sequence[str]) -> Callable[[Sequence[Any]], E
             dict(zip(value_names, row[first:])),  # noqa: B905
             "" if tenant is None or row[tenant] is None else row[tenant],
             asked,
+            "" if original is None else shorten(clean(str(row[original] or "")), ORIGINAL_KEY_UNITS_MAX),
         )
 
     return as_event
@@ -269,4 +357,4 @@ def is_parent(language: str, asked: str) -> bool:
     return asked.split("-")[0] == language.split("-")[0].lower()
 
 
-__all__ = ["Event", "FlaggedStep", "Scope", "Step", "register", "registered"]
+__all__ = ["DigestKey", "Event", "FlaggedStep", "Scope", "Step", "UuidKey", "register", "registered"]

@@ -1,16 +1,16 @@
 """Texts that fit where they go: one line, whole characters, nothing that a database or a header refuses; pure."""
 
 import re
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
-import regex
+if TYPE_CHECKING:
+    import regex
 
 ELLIPSIS = "…"
 #: UTF-16 code units of a tenant's name, which is a key: as long as in the receipts.
 TENANT_UNITS_MAX = 64
 #: Unicode's categories Cc, Zl and Zp.
-CHARACTER = regex.compile(r"\X")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -49,6 +49,14 @@ def is_key(text: str) -> bool:
     return is_plain and units(text) <= TENANT_UNITS_MAX
 
 
+@cache
+def character() -> "regex.Pattern[str]":
+    """Return the pattern of one whole character."""
+    import regex  # here, because few texts are too long and it takes as long to import as a third of a pass
+
+    return regex.compile(r"\X")
+
+
 def shorten(text: str, units_max: int) -> str:
     """Return the text, cut before the last whole character (grapheme cluster) that fits, with an ellipsis."""
     if len(text) * 2 <= units_max or units(text) <= units_max:
@@ -56,7 +64,7 @@ def shorten(text: str, units_max: int) -> str:
     end, left = 0, units_max - units(ELLIPSIS)
     # A character begins where the one before has ended, and nothing before that matters. So only what may still fit is
     # looked at, never the whole text for each of its flags.
-    while left > 0 and (found := CHARACTER.match(text[end : end + left + 1])):
+    while left > 0 and (found := character().match(text[end : end + left + 1])):
         left -= units(found[0])
         if left < 0:
             break

@@ -2,5 +2,7 @@
 
 from django.apps import apps
 
-if apps.is_installed("kwit"):
+from kwit.commands import is_recurring_command
+
+if apps.is_installed("kwit") and not is_recurring_command():
     from . import pages  # noqa: F401

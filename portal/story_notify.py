@@ -110,7 +110,8 @@ def another_session_holding_the_lock(*, using: str) -> Iterator[None]:
         dialect = dialect_of(second)
         answer = dialect.try_lock(second)
         if not answer.is_granted:
-            raise CommandError(f"another pass is running on this database ({answer.holder or 'unknown session'})")
+            who = answer.holder.english if answer.holder else "unknown session"
+            raise CommandError(f"another pass is running on this database ({who})")
         try:
             yield
         finally:

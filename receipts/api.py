@@ -5,7 +5,8 @@ from .approvals import apply_plan, apply_plan_surely, approve_plan, edit_plan, g
 from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
 from .plans.canonical import Target
 from .previews import preview_change
-from .reconcile import inspect_change, reconcile, record_reconciliation
+from .receipt import inspect_change
+from .reconcile import reconcile, record_reconciliation
 
 __all__ = [
     "Conflict",

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, connections, router, transaction
+from django.db.models import Count, Sum
 
 from .change_types import ChangeKind, get_kind
 from .conf import load_settings
@@ -222,7 +223,11 @@ def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
     if row is not None:
         if kind.state_after not in (None, row.state):
             raise NotWritten(f"row {row.id} was changed, but its state is {row.state!r}; look for triggers")
-        return Target(id=row.id, revision=int(row.revision or 0), qty=int(row.qty or 0))
+        if row.revision is None or row.revision <= target.revision or row.qty != target.qty:
+            raise NotWritten(
+                f"row {row.id} was changed, but its revision is {row.revision} and its qty {row.qty}; look for triggers"
+            )
+        return Target(id=row.id, revision=int(row.revision), qty=int(row.qty))
     standing = dialect.stale_rows(connection, shape, plan.tenant, [target])
     raise Stale(explained(kind, plan, standing)) if standing else Collided
 
@@ -267,7 +272,15 @@ def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
     dialect, shape = dialect_of(connection), kind.shape(connection)
     if standing := dialect.stale_rows(connection, shape, plan.tenant, plan.targets):
         raise Stale(explained(kind, plan, standing))
-    changed = dialect.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)
+    try:
+        changed = dialect.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)
+    except IntegrityError as error:
+        if Audit._meta.db_table not in str(error):
+            raise  # a rule of the site's own table
+        raise NotWritten(
+            f"the rows of {plan.change_id!r} were changed to what no receipt can hold; look for triggers that set "
+            f"{shape.qty} to NULL or keep {shape.revision} from growing: {error}"
+        ) from error
     if changed != len(plan.targets):
         raise NotWritten(
             f"all {len(plan.targets)} rows of {plan.change_id!r} were as approved, but the database changed {changed}; "
@@ -306,7 +319,9 @@ def read_back(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> None:
     if kind.state_after is not None:
         # A trigger may have put another state into the row than the kind sets: that is not this change.
         audit = audit.filter(state_after=kind.state_after)
-    audited = audit.count()
+    audited = audit.aggregate(rows=Count("pk"), qty=Sum("qty"))
     stored = Change.objects.using(alias).filter(pk=plan.change_id).values_list("digest", flat=True).first()
-    if stored != digest or audited != len(plan.targets):
+    # A trigger may have changed a qty, which no kind sets: what was approved is not what was committed.
+    approved = {"rows": len(plan.targets), "qty": sum(target.qty for target in plan.targets)}
+    if stored != digest or audited != approved:
         raise NotWritten(f"the receipt of {plan.change_id!r} cannot be read back whole; look for triggers and rules")

@@ -1,6 +1,6 @@
 """Every setting of ``settings.RECEIPTS``: its type, its default and its unit."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -14,14 +14,32 @@ class ReceiptsSettings:
     #: that one person has approved with open eyes.
     max_targets: int = 10_000
 
+    #: What names the log in its checkpoints, as a URL without scheme: ``example.com/receipts``. Empty: the name of the
+    #: first signing key.
+    log_origin: str = ""
+    #: Keys of the log, one a line or separated by blanks: private ones sign, verifier keys are known. A file, or text.
+    log_key_file: str = ""
+    log_keys: str = field(default="", repr=False)
+    #: Where checkpoints are kept outside the database, separated by blanks: directories, and http(s) URLs.
+    log_publish: str = ""
+    #: Witnesses that are asked for a cosignature, separated by blanks: http(s) URLs.
+    log_witnesses: str = ""
+
+
+#: What a message calls the values that a setting takes.
+TAKES: dict[type, str] = {int: "an integer from 1 on", str: "a text"}
+
 
 def load_settings() -> ReceiptsSettings:
     """Read ``settings.RECEIPTS``; an unknown name or a value of another type raises ImproperlyConfigured."""
     given = getattr(settings, "RECEIPTS", {})
-    known = {field.name.upper(): field.name for field in fields(ReceiptsSettings)}
+    known = {field.name.upper(): field for field in fields(ReceiptsSettings)}
     if unknown := sorted(set(given) - set(known)):
         raise ImproperlyConfigured(f"RECEIPTS has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
     for name, value in given.items():
-        if type(value) is not int or value < 1:
-            raise ImproperlyConfigured(f"RECEIPTS[{name!r}] must be an integer from 1 on, not {value!r}")
-    return ReceiptsSettings(**{known[name]: value for name, value in given.items()})
+        wanted = type(known[name].default)
+        if type(value) is not wanted or (type(value) is int and value < 1):
+            # A secret is not shown.
+            shown = repr(value) if known[name].repr else type(value).__name__
+            raise ImproperlyConfigured(f"RECEIPTS[{name!r}] must be {TAKES[wanted]}, not {shown}")
+    return ReceiptsSettings(**{known[name].name: value for name, value in given.items()})

@@ -20,6 +20,8 @@ class Found(models.TextChoices):
 
     MATCH = "match"
     DIFFERS = "differs"
+    #: The receipt and its audit rows disagree.
+    BROKEN = "broken"
 
 
 class RunOutcome(models.TextChoices):

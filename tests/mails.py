@@ -1,5 +1,6 @@
 """The smallest lawful rows of the queues and of the run log."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from notify.models import Control, MailQueue, RunLog
+from notify.notes import Note
+from notify.passes.run_log import text_of
 
 #: Long past, so that a mail made by a test is due.
 PAST = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
@@ -53,8 +56,10 @@ def state(mail: MailQueue) -> str:
     return MailQueue.objects.values_list("state", flat=True).get(pk=mail.pk)
 
 
-def log(step: str = RunLog.WHOLE, *, pass_id: Any = None, minute: int = 0, **fields: Any) -> RunLog:
-    """Make the row of a pass, or of a step, that has ended well so many minutes after PAST."""
+def log(
+    step: str = RunLog.WHOLE, *, pass_id: Any = None, minute: int = 0, said: Sequence[Note] = (), **fields: Any
+) -> RunLog:
+    """Make the row of a pass, or of a step, that has ended well so many minutes after PAST; ``said`` is its text."""
     at = PAST + timedelta(minutes=minute)
-    values = {"started_at": at, "ended_at": at, "ms": 5, "outcome": "ok"} | fields
+    values = {"started_at": at, "ended_at": at, "ms": 5, "outcome": "ok", **text_of(said)} | fields
     return RunLog.objects.create(pass_id=pass_id or uuid4(), step=step, **values)

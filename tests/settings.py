@@ -23,3 +23,6 @@ if any(_database["ENGINE"] == "mssql" for _database in DATABASES.values()):  # n
 
     watch_for_it()
     create_in_turn()
+
+# The models of docs/own-step.md.
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.shop"]  # noqa: F405

@@ -115,8 +115,13 @@ class Protocol(SMTP):
 
     def connection_made(self, transport: Any) -> None:
         self.hooks.connections += 1
-        if self.hooks.on_connect(self.hooks.connections) == DROP:
+        answer = self.hooks.on_connect(self.hooks.connections)
+        if answer == DROP:
             transport.abort()
+            return
+        if answer:
+            transport.write(f"{answer}\r\n".encode())
+            transport.close()
             return
         super().connection_made(transport)
 

@@ -5,16 +5,17 @@ from typing import Any
 from django import template
 from django.utils import timezone
 
-from ..admin.dashboard import build, panels_for
-from ..admin.time_ranges import PARAMETER, RANGES, get_time_range
-from ..people.tenants import tenants_of
-
 register = template.Library()
 
 
 @register.inclusion_tag("kwit/panels.html", takes_context=True)
 def kwit_panels(context: dict[str, Any]) -> dict[str, Any]:
     """Build every panel the user may see; what is not well stands above them all."""
+    # Imported here: Django loads every app's tags for any template, also for that of a mail.
+    from ..admin.dashboard import build, panels_for
+    from ..admin.time_ranges import PARAMETER, RANGES, get_time_range
+    from ..people.tenants import tenants_of
+
     request = context["request"]
     window = get_time_range(request.GET, now=timezone.now())
     built = [(panel, build(panel, request, window)) for panel in panels_for(request.user)]

@@ -25,7 +25,11 @@ SINKS = {
 
 
 def send_due(
-    *, using: str | None = None, limit: int | None = None, is_stopping: Callable[[], bool] = lambda: False
+    *,
+    using: str | None = None,
+    limit: int | None = None,
+    lanes: int | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> DeliveryReport:
     """
     Deliver what is due, or hand it to the site's sink where NOTIFY_SINK names one.
@@ -34,7 +38,7 @@ def send_due(
     """
     settings = conf()
     if not settings.SINK:
-        return deliver_due(using=using, limit=limit, is_stopping=is_stopping)
+        return deliver_due(using=using, limit=limit, lanes=lanes, is_stopping=is_stopping)
     return hand_over_due(find_sink(settings), using=using, limit=limit, is_stopping=is_stopping)
 
 

@@ -1,11 +1,10 @@
-"""A queued mail -> the letter that goes out: recipients in parts, bodies rendered once, headers; writes nothing."""
+"""A queued mail -> the email that goes out: recipients in parts, bodies rendered once, headers; writes nothing."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from email.utils import format_datetime
 from functools import lru_cache
-from hashlib import sha256
 from urllib.parse import quote
 
 from django.conf import settings
@@ -15,7 +14,7 @@ from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..models import Control, MailQueue
 from ..text import one_line
-from ..transports.base import Letter
+from ..transports.base import Email
 from ..transports.mime import envelope_address
 
 #: What a Message-ID's left side may hold besides the dots between its pieces (RFC 5322, dot-atom-text).
@@ -79,16 +78,18 @@ def domain_of(address: str) -> str:
     return envelope_address(address).rpartition("@")[2]
 
 
-def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") -> str:
-    """Return the Message-ID of one part: the same at every attempt, another for every event."""
+def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
+    """
+    Return the Message-ID of one part: the same at every attempt, another for every mail of every database.
+
+    What stands before the token is for people, who see from it what the mail was about.
+    """
     domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
-    # A digest is another message than the mail that leads it, and one event may lead the digests of two people.
-    tail = f".digest-{sha256(digest_to.encode()).hexdigest()[:12]}" if digest_to else ""
-    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{wire_domain(domain)}>"
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{wire_domain(domain)}>"
 
 
-def make_letter(
+def make_email(
     mail: MailQueue,
     *,
     body: Body,
@@ -96,11 +97,12 @@ def make_letter(
     to: tuple[str, ...],
     recipients: tuple[str, ...],
     at: datetime,
+    token: str,
     conf: Conf,
     digest_subject: str = "",
-) -> Letter:
-    """Return the letter of one part of a mail, addressed to those of the part who still have to get it."""
-    return Letter(
+) -> Email:
+    """Return what goes out of one part of a mail, addressed to those of the part who still have to get it."""
+    return Email(
         sender=sender_of(conf),
         recipients=recipients,
         to=to,
@@ -108,7 +110,7 @@ def make_letter(
         text=body.text,
         html=body.html,
         headers=(
-            ("Message-ID", message_id(mail.control, part=part, conf=conf, digest_to=to[0] if digest_subject else "")),
+            ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),
             ("Date", format_datetime(at)),
             # RFC 3834: so that no absence note answers.
             ("Auto-Submitted", "auto-generated"),

@@ -1,110 +1,212 @@
-"""What of a mail goes out now: held back, blocked, or split into flights, each one transaction with the server."""
+"""What becomes of a claimed mail now: it is held, blocked, or sent in parts; reads no database and writes nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from ..conf import Conf
 from ..messages.bodies import Body
-from ..messages.builder import NO_RECIPIENT
-from ..models import AttemptOutcome, HeldFor, MailQueue, MailState
+from ..models import AttemptOutcome, HeldFor, MailQueue
+from ..notes import Note, from_data, note
 from ..steps import Step, step_of
-from ..transports.base import Letter, Reply, Result
-from .email import key_of, make_letter, recipients_of, render_alone, render_mail, render_together, split_parts
-from .results import Settlement
+from ..transports.base import Email, Result, own_reply
+from ..transports.mime import compose
+from .claims import Claim, is_untried
+from .email import key_of, make_email, render_alone, render_mail, render_together, split_parts
 from .schedule import digest_window, quiet_until
 
-#: Mails in one digest: more is no mail that anybody reads; the rest makes the next one.
-DIGEST_MAILS_MAX = 100
-#: The "part" of an outcome that no server had a say in.
-UNSENT = -1
-
 
 @dataclass(frozen=True, kw_only=True)
-class Flight:
-    """One part of one mail, about to go over the wire."""
+class PlanContext:
+    """What holds for all mails that are planned now."""
 
-    mail: MailQueue
-    part: int
-    letter: Letter
-    is_last: bool
-    #: What the mail's row gets when the flight begins: what is about to be sent.
-    values: Mapping[str, Any] = field(default_factory=dict)
-    #: Ids of mails that this flight takes along and that must not go by themselves.
-    taken: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ground:
-    """Where and when flights are planned."""
-
-    using: str
     conf: Conf
     now: datetime
-    worker: str
-    #: Which of the batch's addresses are on the suppression list, in lower case.
+    #: The random part of the mail's Message-IDs, if it has none yet.
+    token: str
+    #: The most octets that the server takes at once; None when it does not say.
+    octets_max: int | None = None
+    #: Which of the addresses are on the suppression list, in lower case.
     suppressed: frozenset[str] = frozenset()
 
 
-def plan_flights(mail: MailQueue, settlement: Settlement, ground: Ground) -> Iterator[Flight]:
-    """
-    Yield the flights of a mail; none when it waits or is blocked, which stands in the settlement then.
+@dataclass(frozen=True)
+class Hold:
+    """The mail waits."""
 
-    Raises: whatever a template or a value raises, before the first flight.
-    """
+    reason: HeldFor
+    until: datetime
+
+
+@dataclass(frozen=True)
+class Block:
+    """The mail is left to a person; ``unsent`` is recorded with it."""
+
+    problem: tuple[Note, ...]
+    unsent: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """One part of one mail: what goes over the wire in one transaction, and what its row gets when that begins."""
+
+    mail_id: int
+    part: int
+    email: Email
+    values: Mapping[str, str] = field(default_factory=dict)
+    #: Ids of mails that join this one's digest and must not go by themselves.
+    joining: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Send:
+    """The mail goes out; without envelopes there is nobody left to send it to."""
+
+    envelopes: tuple[Envelope, ...] = ()
+    #: What became of those who are not addressed.
+    unsent: tuple[Result, ...] = ()
+    #: Ids of the mails that travel in this one as a digest.
+    followers: tuple[int, ...] = ()
+
+
+Plan = Hold | Block | Send
+
+
+class Part(NamedTuple):
+    """One part of a mail's recipients: all of them, and those whom earlier attempts have not done with."""
+
+    number: int
+    to: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+class Content(NamedTuple):
+    """What a mail says; a mail that is no digest has no subject of its own here."""
+
+    body: Body
+    subject: str = ""
+    followers: tuple[int, ...] = ()
+    joining: tuple[int, ...] = ()
+
+
+def plan_mail(claim: Claim, context: PlanContext) -> Plan:
+    """Return what becomes of a mail now. Raises: whatever a template or a value raises."""
+    mail, conf, now = claim.mail, context.conf, context.now
     step = step_of(mail.control.kind)
-    if hold_back(mail, step, settlement, ground):
-        return
-    parts = choose(mail, settlement, ground)
+    if (hold := try_hold(mail, step, conf, now)) is not None:
+        return hold
+    unsent = not_addresses(claim, conf)
+    if not claim.recipients.good:
+        bad = [note("not_an_address", addresses=", ".join(claim.recipients.bad))] if claim.recipients.bad else []
+        return Block(tuple(from_data(mail.notes)) or (note("no_recipient"), *bad), unsent)
+    parts, suppressed = choose_recipients(claim, context)
+    unsent += suppressed
     if not parts:
-        return
+        return Send(unsent=unsent)
     if not mail.subject:
-        settlement.block("the subject is empty")
-        return
-    subject, body, others, taken = made(mail, step, ground)
-    settlement.followers = tuple(other.pk for other in others)
-    for place, (part, to, recipients) in enumerate(parts):
-        letter = make_letter(
-            mail,
-            body=body,
-            part=part,
-            to=to,
-            recipients=recipients,
-            at=ground.now,
-            conf=ground.conf,
-            digest_subject=subject,
-        )
-        is_first, is_last = place == 0, place == len(parts) - 1
-        yield Flight(
-            mail=mail,
-            part=part,
-            letter=letter,
-            is_last=is_last,
-            values=kept(mail, body) if is_first else {},
-            taken=taken if is_first else (),
-        )
+        return Block((note("empty_subject"),), unsent)
+    content = make_content(claim, step, context)
+    return Send(
+        envelopes=tuple(make_envelope(claim, part, content, context, is_first=part is parts[0]) for part in parts),
+        unsent=unsent,
+        followers=content.followers,
+    )
 
 
-def made(mail: MailQueue, step: Step | None, ground: Ground) -> tuple[str, Body, Sequence[MailQueue], tuple[int, ...]]:
+def choose_recipients(claim: Claim, context: PlanContext) -> tuple[list[Part], tuple[Result, ...]]:
+    """Return the parts that somebody is to get, and what became of those who are on the suppression list."""
+    said_no, parts, suppressed = own_reply("address_suppressed"), [], []
+    for part in open_parts(claim, context.conf):
+        refused = [who for who in part.open if key_of(who, context.conf).lower() in context.suppressed]
+        suppressed += [Result(who, AttemptOutcome.SUPPRESSED, said_no) for who in refused]
+        if left := tuple(who for who in part.open if who not in refused):
+            parts.append(part._replace(open=left))
+    return parts, tuple(suppressed)
+
+
+def make_envelope(claim: Claim, part: Part, content: Content, context: PlanContext, *, is_first: bool) -> Envelope:
+    """Return one part of a mail; the row keeps what is sent from the first one on."""
+    mail, token = claim.mail, claim.mail.message_token or context.token
+    email = make_email(
+        mail,
+        body=content.body,
+        part=part.number,
+        to=part.to,
+        recipients=part.open,
+        at=context.now,
+        token=token,
+        conf=context.conf,
+        digest_subject=content.subject,
+    )
+    if not is_first:
+        return Envelope(mail_id=mail.pk, part=part.number, email=email)
+    values = values_to_keep(mail, content.body) | ({} if mail.message_token else {"message_token": token})
+    return Envelope(mail_id=mail.pk, part=part.number, email=email, values=values, joining=content.joining)
+
+
+def try_hold(mail: MailQueue, step: Step | None, conf: Conf, now: datetime) -> Hold | None:
+    """Return how a mail waits: for others to join its digest, or for the end of the recipient's quiet hours."""
+    window = digest_window(step, conf)
+    if window is not None and mail.attempts == 0 and now < mail.created_at + window:
+        return Hold(HeldFor.DIGEST, mail.created_at + window)
+    zone = mail.payload.get("timezone") if isinstance(mail.payload, dict) else None
+    until = quiet_until(now, step, conf, zone)
+    return None if until is None else Hold(HeldFor.QUIET_HOURS, until)
+
+
+def not_addresses(claim: Claim, conf: Conf) -> tuple[Result, ...]:
+    """Return the refusals of what is nobody's address, unless an earlier attempt has recorded them."""
+    return tuple(
+        Result(bad, AttemptOutcome.REFUSED, own_reply("address_invalid"))
+        for bad in claim.recipients.bad
+        if key_of(bad, conf) not in claim.final
+    )
+
+
+def open_parts(claim: Claim, conf: Conf) -> list[Part]:
+    """Return the parts of a mail, each with the recipients that earlier attempts have not done with."""
+    return [
+        Part(number, to, tuple(address for address in to if key_of(address, conf) not in claim.final))
+        for number, to in enumerate(split_parts(claim.recipients.good, conf))
+    ]
+
+
+def make_content(claim: Claim, step: Step | None, context: PlanContext) -> Content:
     """
-    Return a digest's subject, the bodies, the mails that travel in this one, and the ids of those that join only now.
+    Return what a mail says, alone or as a digest of as many mails as the server and NOTIFY_DIGEST_BYTES let through.
 
     Raises: whatever a template or a value of this mail raises; one of another leaves that one behind, to be blocked by
     itself when its own turn comes.
     """
+    mail = claim.mail
     body = render_mail(mail)
-    if digest_window(step, ground.conf) is None:
-        return "", body, (), ()
-    is_first = not (mail.attempts or mail.message_text)
-    joining = fellow_travellers(mail, ground) if is_first else companions(mail, ground)
-    # A digest that was sent once is sent as it was: its bodies are kept, only its subject is made again.
-    bodies = [(other, found) for other in joining if (found := try_body(other) if is_first else Body("", ""))]
-    others = [other for other, _body in bodies]
+    if digest_window(step, context.conf) is None:
+        return Content(body)
+    if not is_untried(mail):
+        # A digest that was sent once is sent as it was: its bodies are kept, only its subject is made again.
+        return make_digest(mail, body, [(other, Body("", "")) for other in claim.companions])
+    bodies = [(other, found) for other in claim.joining if (found := try_body(other))]
+    octets_max = min(context.conf.DIGEST_BYTES, context.octets_max or context.conf.DIGEST_BYTES)
+    content = make_digest(mail, body, bodies)
+    while bodies and octets_of(claim, content, context) > octets_max:
+        bodies = bodies[: len(bodies) * 3 // 4]
+        content = make_digest(mail, body, bodies)
+    return content._replace(joining=content.followers)
+
+
+def make_digest(mail: MailQueue, body: Body, others: Sequence[tuple[MailQueue, Body]]) -> Content:
+    """Return what a mail says together with others; alone when there are none."""
     if not others:
-        return "", body, (), ()
-    subject, body = render_together(mail, [(mail, body), *bodies])
-    return subject, body, others, tuple(other.pk for other in others) if is_first else ()
+        return Content(body)
+    subject, together = render_together(mail, [(mail, body), *others])
+    return Content(together, subject, tuple(other.pk for other, _ in others))
+
+
+def octets_of(claim: Claim, content: Content, context: PlanContext) -> int:
+    """Return how long a mail is as it goes over the wire; its encoding may be a third more than its text, or thrice."""
+    part = open_parts(claim, context.conf)[0]
+    return len(compose(make_envelope(claim, part, content, context, is_first=False).email))
 
 
 def try_body(mail: MailQueue) -> Body | None:
@@ -115,88 +217,21 @@ def try_body(mail: MailQueue) -> Body | None:
         return None
 
 
-def kept(mail: MailQueue, body: Body) -> dict[str, str]:
+def values_to_keep(mail: MailQueue, body: Body) -> dict[str, str]:
     """Return what a row keeps of what is sent."""
     is_kept = mail.message_text == body.text and mail.message_html == body.html
     return {} if is_kept else {"message_text": body.text, "message_html": body.html}
 
 
-def hold_back(mail: MailQueue, step: Step | None, settlement: Settlement, ground: Ground) -> bool:
-    """Whether the mail waits: for others to join its digest, or for the end of the recipient's quiet hours."""
-    window = digest_window(step, ground.conf)
-    if window is not None and mail.attempts == 0 and ground.now < mail.created_at + window:
-        settlement.hold(HeldFor.DIGEST, mail.created_at + window)
-        return True
-    zone = mail.payload.get("timezone") if isinstance(mail.payload, dict) else None
-    until = quiet_until(ground.now, step, ground.conf, zone)
-    if until is not None:
-        settlement.hold(HeldFor.QUIET_HOURS, until)
-    return until is not None
-
-
-def choose(
-    mail: MailQueue, settlement: Settlement, ground: Ground
-) -> list[tuple[int, tuple[str, ...], tuple[str, ...]]]:
-    """Return (part, all of that part, those still to be mailed); who will not be mailed is added to the settlement."""
-    conf, given = ground.conf, recipients_of(mail, ground.conf)
-    known = {key_of(address, conf) for address in settlement.final}
-    nobody = [
-        Result(bad, AttemptOutcome.REFUSED, Reply(text="not an address")) for bad in given.bad if bad not in known
-    ]
-    if not given.good:
-        settlement.add(UNSENT, nobody, at=ground.now)
-        settlement.block(mail.problem or "; ".join([NO_RECIPIENT, *(f"not an address: {bad}" for bad in given.bad)]))
-        return []
-    open_ = {address: key_of(address, conf) for address in given.good if key_of(address, conf) not in known}
-    refused = [a for a, key in open_.items() if key.lower() in ground.suppressed]
-    said_no = Reply(text="the address is on the suppression list")
-    settlement.add(UNSENT, [*nobody, *(Result(a, AttemptOutcome.SUPPRESSED, said_no) for a in refused)], at=ground.now)
-    parts = []
-    for part, to in enumerate(split_parts(given.good, conf)):
-        if recipients := tuple(a for a in to if a in open_ and a not in refused):
-            parts.append((part, to, recipients))
-    return parts
-
-
-def companions(mail: MailQueue, ground: Ground) -> Sequence[MailQueue]:
-    """Return the mails that have travelled in this one before."""
-    mails = MailQueue.objects.using(ground.using).select_related("control")
-    return list(mails.filter(digest_of=mail.pk).order_by("pk"))
-
-
-def fellow_travellers(mail: MailQueue, ground: Ground) -> Sequence[MailQueue]:
-    """Return the mails that could join this one now."""
-    mails = MailQueue.objects.using(ground.using).select_related("control")
-    joining = mails.free_for(ground.worker, ground.now).filter(
-        control__kind=mail.control.kind,
-        template=mail.template,
-        language=mail.language,
-        recipients=mail.recipients,
-        # Who may see one tenant's mails would else read another's in the digest.
-        tenant=mail.tenant,
-        state=MailState.QUEUED,
-        attempts=0,
-        message_text="",
-        digest_of__isnull=True,
-    )
-    return list(joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1])
-
-
-def open_of_part(mail: MailQueue, settlement: Settlement, conf: Conf) -> dict[int, list[str]]:
-    """Return, per part, the recipients that earlier attempts have not done with."""
-    known = {key_of(address, conf) for address in settlement.final}
-    parts = enumerate(split_parts(recipients_of(mail, conf).good, conf))
-    return {part: [address for address in to if key_of(address, conf) not in known] for part, to in parts}
-
-
-def lost_results(mail: MailQueue, settlement: Settlement, conf: Conf) -> list[Result]:
+def lost_results(claim: Claim, conf: Conf) -> list[Result]:
     """Return the outcome of the recipients that were addressed when their worker went silent."""
-    text = f"worker {mail.worker} was not heard of again while this was on the wire"
-    addressed = open_of_part(mail, settlement, conf).get(mail.flight or 0, [])
-    return [Result(address, AttemptOutcome.UNCERTAIN, Reply(text=text)) for address in addressed]
+    silent = own_reply("worker_lost", worker=claim.mail.worker)
+    lost = claim.mail.flight or 0
+    addressed: Sequence[str] = next((part.open for part in open_parts(claim, conf) if part.number == lost), ())
+    return [Result(address, AttemptOutcome.UNCERTAIN, silent) for address in addressed]
 
 
-def has_open(mail: MailQueue, settlement: Settlement, conf: Conf) -> bool:
-    """Whether other parts of the mail wait for their flight."""
-    rest = open_of_part(mail, settlement, conf)
-    return any(addresses for part, addresses in rest.items() if part != (mail.flight or 0))
+def has_other_open_parts(claim: Claim, conf: Conf) -> bool:
+    """Whether other parts of the mail than the one on the wire wait to be sent."""
+    lost = claim.mail.flight or 0
+    return any(part.open for part in open_parts(claim, conf) if part.number != lost)

@@ -1,75 +1,47 @@
 """What came of a mail: results by recipient -> attempts, the mail's next state, the figures of a run; pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
 from typing import Any
 
 from ..conf import Conf
 from ..dialects.base import AttemptRow
-from ..messages.builder import NO_RECIPIENT, PROBLEM_CHARS_MAX
+from ..messages.builder import problem_text
 from ..models import ADDRESS_LENGTH_MAX, ERROR_CHARS_MAX, AttemptOutcome, HeldFor, MailQueue, MailState
-from ..text import one_line, shorten, stored
-from ..transports.base import Reply, Result
+from ..notes import Note, as_data, from_data, note
+from ..text import stored
+from ..transports.base import Result
 from ..transports.replies import is_mailbox_gone
+from .claims import Claim
+from .email import key_of
 from .schedule import retry_at
+
+#: The "part" of an outcome that no server had a say in.
+UNSENT = -1
 
 
 @dataclass(frozen=True)
 class Try:
-    """One recipient's result, where and when."""
+    """One recipient's result, where and when; part UNSENT is one that no server had a say in."""
 
     part: int
     result: Result
     at: datetime
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Settlement:
-    """What came of one mail so far; ``values`` is what its row gets."""
+    """What is to be written of one mail: its attempts, and what its row gets; without values its claim goes on."""
 
-    mail: MailQueue
-    #: Recipients that earlier attempts have done with, and how.
-    final: dict[str, str] = field(default_factory=dict)
-    channel: str = ""
-    tries: list[Try] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
+    mail_id: int
+    attempts: tuple[AttemptRow, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
     #: Ids of the mails that travel in this one as a digest.
     followers: tuple[int, ...] = ()
-    #: How many of ``tries`` have been handed on to be written already.
-    written: int = 0
-    #: Whether a part is on the wire, and to whom, while nobody knows what came of it.
-    airborne: tuple[int, Sequence[str]] | None = None
-
-    def add(self, part: int, results: Iterable[Result], *, at: datetime) -> None:
-        """Add what became of recipients."""
-        self.tries += [Try(part, result, at) for result in results]
-        self.airborne = None
-
-    def parted(self) -> "Settlement":
-        """Return a settlement that only records the attempts made since the last one."""
-        fresh = self.tries[self.written :]
-        self.written = len(self.tries)
-        return replace(self, tries=fresh, written=0, values={})
-
-    def put_back(self) -> "Settlement":
-        """Leave the mail as if this attempt had not been: it was the channel's fault."""
-        self.values = {"state": MailState.QUEUED}
-        return self
-
-    def hold(self, reason: HeldFor, until: datetime) -> None:
-        """Let the mail wait."""
-        self.values = {"state": MailState.QUEUED, "held_for": reason, "due_at": until}
-
-    def block(self, problem: str) -> None:
-        """Leave the mail to a person."""
-        self.values = {"state": MailState.BLOCKED, "problem": shorten(one_line(problem), PROBLEM_CHARS_MAX)}
-
-    @property
-    def has_passed(self) -> bool:
-        """Whether the channel has taken something: it works."""
-        return any(each.result.outcome == AttemptOutcome.SENT for each in self.tries)
+    #: Mailboxes that the server says do not exist, with its words.
+    gone: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -101,30 +73,42 @@ class DeliveryReport:
         setattr(self, name, getattr(self, name) + mails)
 
 
-def conclude(settlement: Settlement, *, conf: Conf, now: datetime, random: Random) -> Settlement:
-    """Decide a mail's next state from what became of each recipient, unless it is held or blocked already."""
-    if settlement.values:
-        return settlement
-    mail, outcomes = settlement.mail, {name: AttemptOutcome(outcome) for name, outcome in settlement.final.items()}
-    attempts = mail.attempts + any(each.part >= 0 for each in settlement.tries)
+def as_tries(part: int, results: Iterable[Result], *, at: datetime) -> tuple[Try, ...]:
+    """Return what became of recipients, with where and when."""
+    return tuple(Try(part, result, at) for result in results)
+
+
+def hold_values(reason: HeldFor, until: datetime) -> dict[str, Any]:
+    """Return what the row of a mail gets that waits."""
+    return {"state": MailState.QUEUED, "held_for": reason, "due_at": until}
+
+
+def block_values(*notes: Note) -> dict[str, Any]:
+    """Return what the row of a mail gets that is left to a person, with the reasons."""
+    return {"state": MailState.BLOCKED, "problem": problem_text(notes), "notes": as_data(notes)}
+
+
+def conclude(claim: Claim, tries: Sequence[Try], *, conf: Conf, now: datetime, random: Random) -> dict[str, Any]:
+    """Return a mail's next state, and what else its row gets, from what became of each recipient."""
+    mail = claim.mail
+    outcomes = {key: AttemptOutcome(outcome) for key, outcome in claim.final.items()}
+    attempts = mail.attempts + any(each.part >= 0 for each in tries)
     is_resending = conf.ON_UNCERTAIN == "resend" and attempts < conf.ATTEMPTS_MAX
     open_, free = 0, True
-    for each in settlement.tries:
-        outcome = each.result.outcome
+    for each in tries:
+        outcome, key = each.result.outcome, key_of(each.result.recipient, conf)
         if outcome == AttemptOutcome.DEFERRED or (outcome == AttemptOutcome.UNCERTAIN and is_resending):
             open_ += 1
             free = free and each.result.is_free
-            outcomes.pop(each.result.recipient, None)
+            outcomes.pop(key, None)
         else:
-            outcomes[each.result.recipient] = outcome
-    settlement.values = {"attempts": mail.attempts if open_ and free else attempts}
-    if open_ and (free or attempts < conf.ATTEMPTS_MAX):
-        settlement.values["state"] = MailState.QUEUED
-        if not free:
-            settlement.values["due_at"] = retry_at(now, attempts=attempts, conf=conf, random=random)
-    else:
-        settlement.values |= end_values(set(outcomes.values()), bool(open_), now=now, mail=mail)
-    return settlement
+            outcomes[key] = outcome
+    values: dict[str, Any] = {"attempts": mail.attempts if open_ and free else attempts}
+    if not open_ or (not free and attempts >= conf.ATTEMPTS_MAX):
+        return values | end_values(set(outcomes.values()), bool(open_), now=now, mail=mail)
+    if not free:
+        values["due_at"] = retry_at(now, attempts=attempts, conf=conf, random=random)
+    return values | {"state": MailState.QUEUED}
 
 
 def end_values(outcomes: set[AttemptOutcome], is_given_up: bool, *, now: datetime, mail: MailQueue) -> dict[str, Any]:
@@ -136,50 +120,36 @@ def end_values(outcomes: set[AttemptOutcome], is_given_up: bool, *, now: datetim
     if AttemptOutcome.SENT in outcomes:
         return {"state": MailState.PARTIAL, "sent_at": now}
     if outcomes and outcomes == {AttemptOutcome.SUPPRESSED} and not is_given_up:
-        return {"state": MailState.BLOCKED, "problem": "every recipient is on the suppression list"}
+        return block_values(note("all_suppressed"))
     if not outcomes and not is_given_up:
-        return {"state": MailState.BLOCKED, "problem": mail.problem or NO_RECIPIENT}
+        return block_values(*(from_data(mail.notes) or [note("no_recipient")]))
     return {"state": MailState.FAILED}
 
 
-def record_unexpected(settlement: Settlement, error: Exception, trace: str, *, at: datetime) -> None:
-    """Say on a mail what nobody expected: it is blocked if nothing was sent, uncertain if perhaps something was."""
-    what = f"{type(error).__name__}: {error}"
-    if settlement.airborne is None:
-        settlement.add(-1, [Result("", AttemptOutcome.ERROR, Reply(text=trace))], at=at)
-        settlement.block(f"cannot be made: {what}")
-        return
-    part, addressed = settlement.airborne
-    reply = Reply(text=f"{what}\n{trace}")
-    settlement.add(part, [Result(address, AttemptOutcome.UNCERTAIN, reply) for address in addressed], at=at)
-
-
-def as_attempts(settlement: Settlement, *, worker: str) -> Iterator[AttemptRow]:
-    """Yield the rows for what has not been written yet."""
-    for each in settlement.tries[settlement.written :]:
-        reply = each.result.reply
-        yield AttemptRow(
-            mail_id=settlement.mail.pk,
-            number=settlement.mail.attempts + 1,
+def as_attempts(claim: Claim, tries: Iterable[Try], *, worker: str, channel: str) -> tuple[AttemptRow, ...]:
+    """Return the rows for what became of recipients."""
+    return tuple(
+        AttemptRow(
+            mail_id=claim.mail.pk,
+            number=claim.number_last + 1,
             part=max(each.part, 0),
             recipient=each.result.recipient[:ADDRESS_LENGTH_MAX],
             outcome=each.result.outcome.value,
-            code=reply.code,
-            enhanced=reply.enhanced,
-            text=stored(reply.text, ERROR_CHARS_MAX),
+            code=each.result.reply.code,
+            enhanced=each.result.reply.enhanced,
+            text=stored(each.result.reply.text, ERROR_CHARS_MAX),
             at=each.at,
             worker=worker,
-            channel=settlement.channel,
+            channel=channel,
+            notes=as_data([each.result.reply.note]) if each.result.reply.note else None,
         )
+        for each in tries
+    )
 
 
-def gone_mailboxes(settlement: Settlement) -> Iterator[tuple[str, str]]:
+def gone_mailboxes(tries: Iterable[Try]) -> Iterator[tuple[str, str]]:
     """Yield the addresses that the server says do not exist, with its words."""
-    for each in settlement.tries:
-        if each.part >= 0 and each.result.outcome == AttemptOutcome.REFUSED and is_mailbox_gone(each.result.reply):
-            yield (
-                each.result.recipient,
-                " ".join(
-                    str(piece) for piece in (each.result.reply.code, each.result.reply.enhanced, each.result.reply.text)
-                ),
-            )
+    for part, result, _at in ((each.part, each.result, each.at) for each in tries):
+        if part >= 0 and result.outcome == AttemptOutcome.REFUSED and is_mailbox_gone(result.reply):
+            words = (result.reply.code, result.reply.enhanced, result.reply.text)
+            yield result.recipient, " ".join(map(str, words))

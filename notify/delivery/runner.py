@@ -1,91 +1,134 @@
 """
-claim_due, deliver_due: from the queue to each recipient.
+deliver_due: from the queue to each recipient.
 
-Three short transactions and no network inside any of them: the claim leases some mails; what came of the last one and
-the start of the next one are written together; then that one goes over the wire. A crash therefore leaves doubt about
-one mail per worker, and the lease says when to call it so.
+One thread claims, writes and decides; lanes plan and send. Short transactions, and no network inside any of them: a
+claim leases some mails; what came of the last mails and the start of the next ones are written together, for all lanes
+at once; then those go over the wire. A crash therefore leaves doubt about one mail per lane, and the lease says when to
+call it so.
 """
 
 import logging
 import os
 import socket
 import time
-import traceback
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
 from random import Random, SystemRandom
 from typing import Any
 
-from django.db import DatabaseError, connections, router, transaction
+from django.db import connections, router, transaction
 from django.db.transaction import TransactionManagementError
 
 from ..conf import Conf, conf
 from ..dialects import dialect_of
-from ..dialects.base import Change
-from ..errors import ChannelDown, ClaimLost
-from ..models import MailQueue, MailState, Suppression
-from ..transports.base import Transport
+from ..errors import ChannelDown, TooManyConnections
+from ..models import TOKEN_LENGTH, AttemptOutcome, MailQueue, MailState
+from ..transports.base import Transport, VerdictUnclear
 from ..transports.factory import find_transport
-from .channels import get_pause, pause_channel, record_success
-from .email import key_of, recipients_of
-from .planner import Flight, Ground
-from .prefetch import Draft, Drafts, make_draft
-from .recovery import final_outcomes, rescue, settle
-from .results import DeliveryReport, Settlement, as_attempts, conclude, gone_mailboxes, record_unexpected
-from .suppressions import suppress
+from .channels import get_pause, pause_channel, record_success, reserve_times
+from .claims import (
+    Claim,
+    claim_due,
+    give_back,
+    is_same_digest,
+    joining_mails,
+    load_claims,
+    may_collect,
+    suppressed_among,
+    take_over,
+)
+from .lanes import Begin, Finished, Job, Lane
+from .planner import Block, Hold, Send
+from .recovery import rescue
+from .results import DeliveryReport, Settlement, Try, as_attempts, block_values, conclude, gone_mailboxes, hold_values
+from .writer import Writer
 
 logger = logging.getLogger(__name__)
 
-#: How often a short transaction is tried when another one was in the way, and the pause in between.
-TRIES_MAX = 5
-PAUSE_S = 0.05
-#: Below the 2,100 parameters of SQL Server.
-ADDRESSES_PER_QUERY = 1000
+#: Seconds between two looks at whether we are asked to stop, when nothing else happens.
+SLICE_S = 0.2
+#: Claimed mails beyond those that the lanes have: few, so that another worker finds some, and enough for one claim to
+#: serve several commits.
+CLAIM_ROWS_MIN = 10
+CLAIMS_PER_LANE = 2
+#: Seconds to wait for a lane to say goodbye to its server.
+JOIN_S = 5.0
 
 
 @dataclass(kw_only=True)
-class Round:
+class DeliveryRun:
     """One run of delivery: where, as whom, how, and what came of it so far."""
 
     using: str
     worker: str
     conf: Conf
-    transport: Transport
+    lanes_max: int
+    make_transport: Callable[[], Transport]
     random: Random
     is_stopping: Callable[[], bool]
-    #: Begins with the next mail, for the time that the database takes with this one.
-    look_ahead: Callable[[], None] = lambda: None
+    limit: int | None
+    channel: str
     report: DeliveryReport = field(default_factory=DeliveryReport)
-    #: What came of the last mail and is not yet written.
-    pending: list[Settlement] = field(default_factory=list)
-    #: Ids of mails that went as part of a digest in this run.
-    taken: set[int] = field(default_factory=set)
-    #: Which addresses of the claimed mails are suppressed; asked once per claim.
+    jobs: "SimpleQueue[Job | None]" = field(default_factory=SimpleQueue)
+    events: "SimpleQueue[Begin | Finished]" = field(default_factory=SimpleQueue)
+    lanes: list[Lane] = field(default_factory=list)
+    threads: list[Any] = field(default_factory=list)
+    #: Lanes that have ended, because they got no connection.
+    lanes_over: int = 0
+    #: Claimed mails that no lane has been given yet.
+    waiting: "deque[Claim]" = field(default_factory=deque)
+    #: Mails that lanes have, by id.
+    in_hand: dict[int, Claim] = field(default_factory=dict)
+    #: Lanes that wait for an answer, by the mail they ask for.
+    asking: dict[int, Begin] = field(default_factory=dict)
+    #: Ids of mails that go as part of a digest.
+    joined: set[int] = field(default_factory=set)
     suppressed: frozenset[str] = frozenset()
+    #: Mails that were deferred for what may be the channel's trouble, until another mail says which, and their errors.
+    suspects: dict[int, Claim] = field(default_factory=dict)
+    #: With NOTIFY_RATE: the moments at which the next mails may go.
+    times: "deque[datetime]" = field(default_factory=deque)
     #: How often the channel has failed in a row, until a mail gets through.
     failures: int = 0
+    #: Whether a mail has got through in this run.
+    has_passed: bool = False
+    #: Whether another claim may find something.
+    may_find: bool = True
+    #: Why no further mail begins; the channel's trouble.
+    down: ChannelDown | None = None
+    #: Whether this run ends, for whatever reason.
+    is_over: bool = False
     _read: tuple[datetime, float] | None = None
+
+    def __post_init__(self) -> None:
+        self.writer = Writer(
+            using=self.using,
+            worker=self.worker,
+            conf=self.conf,
+            now=self.now,
+            random=self.random,
+            is_stopping=self.is_stopping,
+        )
 
     def now(self) -> datetime:
         """Return the database's clock, read once per claim and carried on by the monotonic clock."""
-        if self._read is None:
-            return self.read_clock()
-        at, mark = self._read
+        at, mark = self._read or self.read_clock()
         return at + timedelta(seconds=time.monotonic() - mark)
 
-    def read_clock(self) -> datetime:
+    def read_clock(self) -> tuple[datetime, float]:
         """Ask the database's clock anew."""
         connection = connections[self.using]
-        at = dialect_of(connection).now(connection)
-        self._read = (at, time.monotonic())
-        return at
+        self._read = dialect_of(connection).now(connection), time.monotonic()
+        return self._read
 
     @property
-    def ground(self) -> Ground:
-        """What planning a mail has to know."""
-        return Ground(using=self.using, conf=self.conf, now=self.now(), worker=self.worker, suppressed=self.suppressed)
+    def is_ending(self) -> bool:
+        """Whether no further mail is to begin."""
+        return self.is_over or self.down is not None or self.is_stopping()
 
 
 def make_worker() -> str:
@@ -98,7 +141,9 @@ def deliver_due(
     using: str | None = None,
     limit: int | None = None,
     only: tuple[str, Sequence[int]] | None = None,
+    lanes: int | None = None,
     transport: Transport | None = None,
+    make_transport: Callable[[], Transport] | None = None,
     worker: str = "",
     random: Random | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
@@ -106,252 +151,342 @@ def deliver_due(
     """
     Send what is due, at most ``limit`` mails; return what came of it.
 
-    ``only`` is a portion that a sink has claimed for this call, as (name, ids). A mail that fails is marked and the
-    others go on; trouble of the channel pauses it for everybody and costs no mail an attempt.
+    ``only`` is a portion that a sink has claimed for this call, as (name, ids). ``lanes`` connections are busy at once
+    (NOTIFY_LANES by default); ``transport`` is one connection and therefore one lane. A mail that fails is marked and
+    the others go on; trouble of the channel pauses it for everybody and costs no mail an attempt.
 
     Transaction: its own, durable, many short ones; refused inside another.
     Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError when what happened cannot be written: the
-    mail in hand is then found by ``rescue``.
+    mails in hand are then found by ``rescue``.
     """
     using = using or router.db_for_write(MailQueue)
     connection = connections[using]
     if connection.in_atomic_block or not connection.get_autocommit():
         raise TransactionManagementError("deliver_due commits by itself and cannot run inside a transaction")
     settings = conf()
-    run = Round(
+    first = transport or (make_transport or (lambda: find_transport(settings)))()
+    run = DeliveryRun(
         using=using,
         worker=worker or make_worker(),
         conf=settings,
-        transport=transport or find_transport(settings),
+        lanes_max=1 if transport else lanes or settings.LANES,
+        make_transport=(lambda: first) if transport else make_transport or (lambda: find_transport(settings)),
         random=random or SystemRandom(),
         is_stopping=is_stopping,
+        limit=limit,
+        channel=first.name,
     )
-    run.report.uncertain += rescue(using=using, now=run.read_clock(), conf=settings)
+    run.read_clock()
+    run.report.uncertain += rescue(using=using, now=run.now(), conf=settings)
     try:
-        deliver_all(run, limit, None if only is None else take_over(run, *only))
+        if not begin_portion(run, only):
+            deliver_all(run)
     except (KeyboardInterrupt, SystemExit):
         # Perhaps in the middle of a statement: that session takes no other, and its error would hide why we stop.
+        run.writer.is_repeated = True
         connection.close()
         raise
     finally:
-        try:
-            commit(run)
-            give_back(run)
-        finally:
-            run.transport.close()
+        end_run(run)
     return run.report
 
 
-def deliver_all(run: Round, limit: int | None, portion: Sequence[int] | None) -> None:
-    """Claim and deliver until nothing is due, the limit is reached, the channel pauses or we are asked to stop."""
-    left = limit
-    while not run.is_stopping() and (left is None or left > 0):
+def begin_portion(run: DeliveryRun, only: tuple[str, Sequence[int]] | None) -> bool:
+    """Take over a sink's portion when there is one; return whether the channel pauses, so that nothing is sent."""
+    if only is not None:
+        run.limit = 0
+        add_claims(run, take_over(*only, using=run.using, worker=run.worker, now=run.now(), conf=run.conf))
+    pause = get_pause(run.channel, now=run.now(), using=run.using)
+    run.failures = pause.failures
+    run.report.paused_until, run.report.pause_reason = pause.until, pause.reason
+    return not pause.is_over
+
+
+def deliver_all(run: DeliveryRun) -> None:
+    """Claim, hand out, and write what comes back, until nothing is due, the channel is down or we are to stop."""
+    while not run.is_ending:
+        has_more = bool(run.waiting)
+        has_more = refill(run) or has_more
+        dispatch(run)
+        if not run.in_hand and not run.waiting:
+            if has_more:
+                continue
+            return
+        receive(run)
         commit(run)
-        pause = get_pause(run.transport.name, now=run.read_clock(), using=run.using)
-        run.failures = pause.failures
-        if not pause.is_over:
-            run.report.paused_until, run.report.pause_reason = pause.until, pause.reason
-            return
-        size = run.conf.CLAIM_BATCH if left is None else min(left, run.conf.CLAIM_BATCH)
-        ids = claim_due(run, size) if portion is None else portion
-        if not ids or not deliver_batch(run, ids) or portion is not None:
-            return
-        if left is not None:
-            left -= len(ids)
 
 
-def claim_due(run: Round, limit: int) -> list[int]:
-    """Lease some due mails to this worker; return their ids. Transaction: its own."""
-    connection, now = connections[run.using], run.now()
-    lease_until = now + run.conf.LEASE
-    return dialect_of(connection).claim_mails(
-        connection, worker=run.worker, now=now, lease_until=lease_until, limit=limit
-    )
-
-
-def take_over(run: Round, name: str, ids: Sequence[int]) -> list[int]:
-    """
-    Make a portion's claim this run's own; return the ids of what is left of it.
-
-    An engine may run a portion twice, even at once: the second run finds nothing under the portion's name, and what the
-    first one has on the wire is not begun again. Transaction: its own.
-    """
-    now = run.now()
-    with transaction.atomic(using=run.using, durable=True):
-        mails = MailQueue.objects.using(run.using)
-        left = mails.filter(pk__in=ids, worker=name, state=MailState.QUEUED, lease_until__gt=now)
-        left.update(worker=run.worker, lease_until=now + run.conf.LEASE)
-        return list(mails.filter(pk__in=ids, worker=run.worker).order_by("due_at", "pk").values_list("pk", flat=True))
-
-
-def deliver_batch(run: Round, ids: Sequence[int]) -> bool:
-    """Deliver claimed mails one after another; return False when the channel is down."""
-    try:
-        run.transport.open()
-    except ChannelDown as error:
-        pause(run, error)
+def refill(run: DeliveryRun) -> bool:
+    """Claim mails when few are waiting, at the end once more for what has become due; return whether there were any."""
+    is_last_look = not run.in_hand and not run.waiting
+    if not is_last_look and (not run.may_find or len(run.waiting) >= run.lanes_max):
         return False
+    size = min(run.conf.CLAIM_BATCH, max(CLAIM_ROWS_MIN, CLAIMS_PER_LANE * run.lanes_max))
+    if run.conf.RATE is not None:
+        # No more than can go before the lease runs out.
+        size = max(1, min(size, int(run.conf.RATE * run.conf.LEASE.total_seconds() / 4)))
+    size = size if run.limit is None else min(run.limit, size)
+    if size <= 0:
+        run.may_find = False
+        return False
+    run.read_clock()
+    ids = claim_due(using=run.using, worker=run.worker, now=run.now(), conf=run.conf, limit=size)
+    run.may_find = len(ids) == size
+    if run.limit is not None:
+        run.limit -= len(ids)
+    add_claims(run, ids)
+    return bool(ids)
+
+
+def add_claims(run: DeliveryRun, ids: Sequence[int]) -> None:
+    """Load claimed mails, in their order."""
+    if not ids:
+        return
     mails = MailQueue.objects.using(run.using).filter(pk__in=ids, worker=run.worker).select_related("control")
     place = {pk: number for number, pk in enumerate(ids)}
     found = sorted(mails, key=lambda mail: place[mail.pk])
-    run.suppressed = suppressed_among(found, run)
-    final = final_outcomes(found, conf=run.conf, using=run.using)
+    claims = load_claims(found, using=run.using, conf=run.conf)
+    run.suppressed |= suppressed_among(claims, using=run.using, conf=run.conf)
+    run.waiting.extend(claims)
 
-    def make(mail: MailQueue, is_ahead: bool) -> Draft:
-        return make_draft(mail, final.get(mail.pk, {}), run.ground, run.transport, is_ahead=is_ahead)
 
-    with Drafts(found, make=make, conf=run.conf) as drafts:
-        run.look_ahead = drafts.look_ahead
-        for mail in found:
-            if run.is_stopping():
-                # Now, and not when the draft is made that nobody waits for any more: whoever asks soon loses patience.
-                commit(run)
-                return True
-            if mail.pk in run.taken:
+def dispatch(run: DeliveryRun) -> None:
+    """Hand waiting mails to the lanes, and one ahead for each, so that none of them waits for this thread."""
+    passed_over: list[Claim] = []
+    # At a rate, none ahead: a lane that has waited would send too many at once.
+    ahead = 2 if run.conf.RATE is None else 1
+    while run.waiting and len(run.in_hand) < ahead * (run.lanes_max - run.lanes_over) and is_time(run):
+        claim = run.waiting.popleft()
+        if claim.mail.pk in run.joined:
+            continue
+        if may_collect(claim.mail, run.conf, run.now()):
+            if any(is_same_digest(claim.mail, other.mail) for other in run.in_hand.values()):
+                # It may join that one's digest; whether it has is known when that one is done.
+                passed_over.append(claim)
                 continue
-            try:
-                deliver(run, drafts.take(mail))
-            except ClaimLost:
-                logger.info("mail %s went to another worker before it was sent", mail.pk)
-            except ChannelDown as error:
-                pause(run, error)
-                return False
-    return True
+            joining = joining_mails(claim.mail, using=run.using, worker=run.worker, now=run.now())
+            claim = replace(claim, joining=joining)
+        run.in_hand[claim.mail.pk] = claim
+        if run.times:
+            run.times.popleft()
+        token = f"{run.random.getrandbits(4 * TOKEN_LENGTH):0{TOKEN_LENGTH}x}"
+        run.jobs.put(Job(claim=claim, suppressed=run.suppressed, token=token))
+        start_lane(run)
+    run.waiting.extendleft(reversed(passed_over))
 
 
-def suppressed_among(mails: Iterable[MailQueue], run: Round) -> frozenset[str]:
-    """Return which addresses of these mails are on the suppression list now."""
-    asked = sorted({key_of(a, run.conf) for mail in mails for a in recipients_of(mail, run.conf).good})
-    rows, found = Suppression.objects.using(run.using), set[str]()
-    for start in range(0, len(asked), ADDRESSES_PER_QUERY):
-        found |= rows.among(asked[start : start + ADDRESSES_PER_QUERY])
-    return frozenset(found)
-
-
-def deliver(run: Round, draft: Draft) -> None:
-    """
-    Deliver one mail, part by part; whatever unexpected it does is marked on it.
-
-    Raises: ChannelDown, ClaimLost; DatabaseError.
-    """
-    settlement, mail = draft.settlement, draft.settlement.mail
-    try:
-        for flight, packed in draft.flights():
-            fly(run, flight, packed, settlement)
-    except ChannelDown:
-        run.pending.append(settlement.put_back())
-        raise
-    except (ClaimLost, DatabaseError):
-        raise
-    except Exception as error:  # one bad mail must not stop the ninety-nine others
-        logger.exception("mail %s", mail.pk)
-        record_unexpected(settlement, error, traceback.format_exc(), at=run.now())
-    run.pending.append(conclude(settlement, conf=run.conf, now=run.now(), random=run.random))
-    run.report.count(settlement)
-    if run.failures and settlement.has_passed:
-        record_success(run.transport.name, using=run.using)
-        run.failures = 0
-
-
-def fly(run: Round, flight: Flight, packed: Any, settlement: Settlement) -> None:
-    """Begin one flight, send it, and note what became of each recipient."""
-    # Before the commit goes only what no mail can come of; the server takes it in while the database writes.
-    run.transport.announce(flight.letter, packed)
-    run.look_ahead()
-    commit(run, flight)
-    run.taken.update(flight.taken)
-    settlement.airborne = flight.part, flight.letter.recipients
-    give_up_at = time.monotonic() + run.conf.LEASE.total_seconds() / 2
-    results = run.transport.send(flight.letter, packed, give_up_at=give_up_at)
-    run.report.letters += 1
-    settlement.add(flight.part, results, at=run.now())
-    if not flight.is_last:
-        run.pending.append(settlement.parted())
-
-
-def commit(run: Round, flight: Flight | None = None) -> None:
-    """
-    Write what came of the last mail and, with it, that the next one is on the wire; again if another is in the way.
-
-    Raises: ClaimLost when the next one is not ours any more; what came of the last one is written all the same.
-    """
-    for tried in range(1, TRIES_MAX + 1):
-        try:
-            is_won = write(run, flight)
-            break
-        except DatabaseError as error:
-            if tried == TRIES_MAX or not dialect_of(connections[run.using]).is_transient(error):
-                raise
-            time.sleep(PAUSE_S * 2 ** (tried - 1) * (1 + run.random.random()))
-    settled, run.pending = run.pending, []
-    if run.conf.SUPPRESS_REFUSED:
-        for settlement in settled:
-            for address, reason in gone_mailboxes(settlement):
-                suppress(address, reason=reason, using=run.using)
-    if flight is not None and not is_won:
-        raise ClaimLost(f"mail {flight.mail.pk}")
-
-
-def write(run: Round, flight: Flight | None) -> bool:
-    """Settle what is pending and begin the next flight; return whether that one is ours. Transaction: its own."""
-    if not run.pending and flight is None:
+def is_time(run: DeliveryRun) -> bool:
+    """Whether NOTIFY_RATE lets another mail go now; reserves the times of a second's mails, or of one."""
+    rate, now = run.conf.RATE, run.now()
+    if rate is None:
         return True
-    if not is_plain(run.pending, flight):
-        with transaction.atomic(using=run.using, durable=True):
-            for settlement in run.pending:
-                settle(settlement, using=run.using, worker=run.worker)
-            return flight is None or begin(flight, run)
-    connection, last = connections[run.using], run.pending[0] if run.pending else None
-    now = run.now()
-    return dialect_of(connection).try_go_on(
-        connection,
-        worker=run.worker,
-        now=now,
-        attempts=list(as_attempts(last, worker=run.worker)) if last else [],
-        settled=Change(last.mail.pk, last.values) if last and last.values else None,
-        begun=Change(flight.mail.pk, begin_values(flight, run, now)) if flight else None,
+    if not run.times:
+        count = max(1, min(len(run.waiting), int(rate)))
+        run.times.extend(reserve_times(run.channel, count=count, rate=rate, now=now, using=run.using))
+    return run.times[0] <= now
+
+
+def start_lane(run: DeliveryRun) -> None:
+    """Start another lane when there is a mail for it. Raises: RuntimeError, when not even one can be started."""
+    busy = len(run.lanes) - run.lanes_over
+    if len(run.lanes) >= run.lanes_max or busy >= len(run.in_hand):
+        return
+    lane = Lane(
+        number=len(run.lanes) + 1,
+        transport=run.make_transport(),
+        conf=run.conf,
+        now=run.now,
+        jobs=run.jobs,
+        events=run.events,
+    )
+    try:
+        run.threads.append(lane.start())
+    except RuntimeError as error:  # the machine has no more threads: the lanes that run do with less
+        if not busy:
+            raise
+        logger.warning("only %s lanes: %s", busy, error)
+        run.lanes_max = len(run.lanes)
+        return
+    run.lanes.append(lane)
+
+
+def receive(run: DeliveryRun) -> None:
+    """Wait for what lanes have to say, and take all of it."""
+    try:
+        wait_s = SLICE_S if not run.times else (run.times[0] - run.now()).total_seconds()
+        take(run, run.events.get(timeout=min(SLICE_S, max(wait_s, 0.001))))
+        while True:
+            take(run, run.events.get_nowait())
+    except Empty:
+        pass
+
+
+def take(run: DeliveryRun, event: Begin | Finished) -> None:
+    """Note what a lane asks or reports."""
+    if isinstance(event, Finished):
+        finish_mail(run, event)
+        return
+    run.asking[event.claim.mail.pk] = event
+    if event.tries:
+        run.writer.settlements.append(settlement_of(run, event.claim, event.tries, {}, ()))
+
+
+def commit(run: DeliveryRun) -> None:
+    """Write what has come of mails and that others are on the wire; tell the lanes that asked."""
+    if run.is_ending:
+        for pk, begin in list(run.asking.items()):
+            if begin.is_first:
+                refuse(run, pk)
+    run.writer.begins = [begin.envelope for begin in run.asking.values()]
+    for pk, answer in run.writer.commit().items():
+        begin = run.asking.pop(pk)
+        if answer is True:
+            run.joined.update(begin.envelope.joining)
+        begin.answer.put(answer)
+    if run.down is not None and not run.report.error:
+        pause(run, run.down)
+
+
+def refuse(run: DeliveryRun, pk: int) -> None:
+    """Tell a lane that its mail is not to begin."""
+    run.asking.pop(pk).answer.put(False)
+    if run.writer.is_repeated:
+        # A session whose answer never came may have committed that it began; it never will.
+        run.writer.settlements.append(Settlement(mail_id=pk, values={"state": MailState.QUEUED}))
+
+
+def finish_mail(run: DeliveryRun, finished: Finished) -> None:
+    """Decide what becomes of a mail that a lane is done with."""
+    claim, plan, tries = run.in_hand.pop(finished.claim.mail.pk), finished.plan, finished.tries
+    run.report.letters += finished.sent
+    settle_rate(run, finished.sent)
+    run.lanes_over += finished.is_lane_over
+    if finished.trouble is not None and (values := meet_trouble(run, finished, finished.trouble)) is not None:
+        if finished.is_begun:
+            fresh = finished.tries[finished.written :]
+            run.writer.settlements.append(settlement_of(run, claim, fresh, values, ()))
+            run.may_find = True
+        elif run.down is None:
+            run.waiting.appendleft(claim)
+        return
+    if finished.is_lost:
+        logger.info("mail %s was not begun: it went to another worker, or delivery ends", claim.mail.pk)
+        return
+    if finished.problem:
+        values = block_values(finished.problem)
+    elif isinstance(plan, Hold):
+        values = hold_values(plan.reason, plan.until)
+    elif isinstance(plan, Block):
+        values = block_values(*plan.problem)
+    else:
+        values = conclude(claim, tries, conf=run.conf, now=run.now(), random=run.random)
+    followers = plan.followers if isinstance(plan, Send) else ()
+    settlement = settlement_of(run, claim, tries[finished.written :], values, followers)
+    run.writer.settlements.append(settlement)
+    run.report.count(settlement)
+    # What is tried again at once is due now.
+    run.may_find = run.may_find or (values["state"] == MailState.QUEUED and "due_at" not in values)
+    if finished.trouble is None and any(each.result.reply.code or is_sent(each) for each in tries if each.part >= 0):
+        run.suspects.clear()
+    if any(map(is_sent, tries)):
+        run.has_passed = True
+        if run.failures and run.down is None:
+            record_success(run.channel, using=run.using)
+            run.failures = 0
+
+
+def settle_rate(run: DeliveryRun, sent: int) -> None:
+    """Take the times of a mail's further parts, or give back that of a mail that was not sent."""
+    if run.conf.RATE is None or sent == 1:
+        return
+    if sent == 0:
+        run.times.appendleft(run.now())
+    else:
+        reserve_times(run.channel, count=sent - 1, rate=run.conf.RATE, now=run.now(), using=run.using)
+
+
+def is_sent(tried: Try) -> bool:
+    """Whether the channel has taken it."""
+    return tried.result.outcome == AttemptOutcome.SENT
+
+
+def meet_trouble(run: DeliveryRun, finished: Finished, trouble: ChannelDown) -> dict[str, Any] | None:
+    """
+    Return what the row of a mail gets whose trouble is the channel's or its connection's; None when it is its own.
+
+    A refusal that may be either is taken for the mail's until another mail meets the same before any gets through.
+    """
+    pk, put_back = finished.claim.mail.pk, {"state": MailState.QUEUED, "due_at": run.now()}
+    if isinstance(trouble, VerdictUnclear):
+        if not any(other != pk for other in run.suspects) and run.down is None:
+            run.suspects[pk] = finished.claim
+            return None
+        run.down = run.down or trouble
+        return put_back
+    others = len(run.lanes) - run.lanes_over
+    if others and (isinstance(trouble, TooManyConnections) or run.has_passed):
+        logger.warning("a lane of %s ends, %s go on: %s", run.channel, others, trouble)
+        return put_back
+    run.down = run.down or trouble
+    return put_back
+
+
+def settlement_of(
+    run: DeliveryRun, claim: Claim, tries: Iterable[Try], values: dict[str, Any], followers: tuple[int, ...]
+) -> Settlement:
+    """Return what is to be written of one mail."""
+    tries = list(tries)
+    return Settlement(
+        mail_id=claim.mail.pk,
+        attempts=as_attempts(claim, tries, worker=run.worker, channel=run.channel),
+        values=values,
+        followers=followers,
+        gone=tuple(gone_mailboxes(tries)),
     )
 
 
-def is_plain(pending: Sequence[Settlement], flight: Flight | None) -> bool:
-    """Whether there is one mail to settle and one to begin, at most, and no digest: nearly always."""
-    if len(pending) > 1 or (pending and pending[0].followers) or (flight and flight.taken):
-        return False
-    return not (pending and pending[0].values and flight and pending[0].mail.pk == flight.mail.pk)
-
-
-def begin_values(flight: Flight, run: Round, now: datetime) -> dict[str, Any]:
-    """Return what the row of a mail gets that goes on the wire."""
-    return {"lease_until": now + run.conf.LEASE, "flight": flight.part, **flight.values}
-
-
-def begin(flight: Flight, run: Round) -> bool:
-    """Mark a mail as on the wire, with what is about to be sent; return False when it is not ours any more."""
-    connection, now, pk = connections[run.using], run.now(), flight.mail.pk
-    values = begin_values(flight, run, now)
-    if not flight.taken:
-        return dialect_of(connection).try_begin_mail(connection, pk, worker=run.worker, now=now, values=values)
-    try:
-        with transaction.atomic(using=run.using):
-            mails = MailQueue.objects.using(run.using)
-            if not mails.try_take(flight.taken, worker=run.worker, now=now, digest_of=pk):
-                raise ClaimLost("another worker has one of the digest's mails")
-            return dialect_of(connection).try_begin_mail(connection, pk, worker=run.worker, now=now, values=values)
-    except ClaimLost:
-        return False
-
-
-def pause(run: Round, error: ChannelDown) -> None:
-    """Pause the channel and say so, once for the run."""
+def pause(run: DeliveryRun, error: ChannelDown) -> None:
+    """Pause the channel and say so, once for the run; what was taken for a mail's own trouble costs it nothing."""
     logger.error("%s", error)
-    commit(run)
-    rest = pause_channel(run.transport.name, reason=str(error), now=run.now(), conf=run.conf, using=run.using)
     run.report.error = str(error)
+    refund(run)
+    rest = pause_channel(run.channel, reason=str(error), now=run.now(), conf=run.conf, using=run.using)
     run.report.paused_until, run.report.pause_reason = rest.until, rest.reason
 
 
-def give_back(run: Round) -> None:
-    """Free what was claimed and not begun. Transaction: its own."""
+def refund(run: DeliveryRun) -> None:
+    """Give suspected mails their attempt back; they come after those that are due now. Transaction: its own."""
+    mails = MailQueue.objects.using(run.using)
     with transaction.atomic(using=run.using, durable=True):
-        claimed = MailQueue.objects.using(run.using).filter(worker=run.worker, state=MailState.QUEUED)
-        claimed.update(worker="", lease_until=None)
+        for pk, claim in run.suspects.items():
+            # One that has met this as often as it may be tried ends as its own attempts do.
+            if claim.number_last < run.conf.ATTEMPTS_MAX:
+                deferred = mails.whole(pk).filter(state=MailState.QUEUED, attempts=claim.mail.attempts + 1)
+                deferred.update(attempts=claim.mail.attempts, due_at=run.now())
+    run.suspects.clear()
+
+
+def end_run(run: DeliveryRun) -> None:
+    """Let each lane finish its mail, write what came of it, and give back what was not begun."""
+    try:
+        run.is_over = True
+        withdraw(run)
+        commit(run)
+        while run.in_hand:
+            receive(run)
+            commit(run)
+    finally:
+        for _ in range(len(run.lanes) - run.lanes_over):
+            run.jobs.put(None)
+        for thread in run.threads:
+            thread.join(JOIN_S)
+        give_back(using=run.using, worker=run.worker)
+
+
+def withdraw(run: DeliveryRun) -> None:
+    """Take back what no lane has begun with."""
+    try:
+        while (job := run.jobs.get_nowait()) is not None:
+            run.in_hand.pop(job.claim.mail.pk)
+    except Empty:
+        pass

@@ -1,5 +1,6 @@
 """Operations that a pass and delivery do differently on each database, and their defaults."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from kwit.db.dialect import Dialect
+
+from ..notes import Note
 
 #: The codes are those of sp_getapplock, on every database: 0 and above granted, below 0 refused.
 GRANTED = 0
@@ -29,7 +32,7 @@ LIST_CHARS_MAX = 4 * 2**20
 FETCH_ROWS_FIRST = 16
 FETCH_ROWS_MAX = 250
 
-#: 11 parameters each: below the 2,100 parameters of SQL Server.
+#: 12 parameters each: below the 2,100 parameters of SQL Server.
 ATTEMPTS_PER_STATEMENT = 100
 
 Row = TypeVar("Row", bound="tuple[Any, ...]")
@@ -45,12 +48,12 @@ class LockAnswer:
     What the database said when asked for the pass lock.
 
     ``token`` is the dialect's own proof of ownership, to be handed back to ``is_locked`` and ``unlock``.
-    ``holder`` is what the database itself knows of the session that has it; empty when it knows nothing.
+    ``holder`` is what the database itself knows of the session that has it; None when it knows nothing.
     """
 
     code: int
     token: Any = None
-    holder: str = ""
+    holder: Note | None = None
 
     @property
     def is_granted(self) -> bool:
@@ -66,10 +69,11 @@ class ControlRow(NamedTuple):
     language: str
     recipients: str
     tenant: str = ""
+    original_key: str = ""
 
 
 class MailRow(NamedTuple):
-    """What a new row of the mail queue gets from us; ``recipients`` and ``payload`` are JSON texts."""
+    """What a new row of the mail queue gets from us; ``recipients``, ``payload`` and ``notes`` are JSON texts."""
 
     control_id: int
     template: str
@@ -80,6 +84,7 @@ class MailRow(NamedTuple):
     state: str
     problem: str
     tenant: str = ""
+    notes: str | None = None
 
 
 class TaskRow(NamedTuple):
@@ -107,6 +112,7 @@ class AttemptRow(NamedTuple):
     at: datetime
     worker: str
     channel: str
+    notes: list[dict[str, Any]] | None = None
 
 
 class Change(NamedTuple):
@@ -228,28 +234,31 @@ class NotifyDialect(Dialect):
         """
         return self.execute(connection, *settling(Change(mail_id, values), worker=worker)) == 1
 
-    def try_go_on(
+    def write_progress(
         self,
         connection: BaseDatabaseWrapper,
         *,
         worker: str,
         now: datetime,
-        attempts: Sequence[AttemptRow],
-        settled: Change | None,
-        begun: Change | None,
-    ) -> bool:
+        attempts: Sequence[AttemptRow] = (),
+        settled: Sequence[Change] = (),
+        begun: Sequence[Change] = (),
+    ) -> set[int]:
         """
-        Write what came of one mail and that the next one is on the wire, as the functions above do, both or neither.
+        Write what came of some mails and that others are on the wire, as the functions above do: all or nothing.
 
-        Return False when the next one is not ours any more; what came of the last one is written all the same. The two
-        are different mails. Transaction: its own, durable.
+        Return the ids of those that are on the wire now; one that is not ours any more is none of them, and the rest is
+        written all the same. No mail is both settled and begun. Transaction: its own, durable.
         """
         with transaction.atomic(using=connection.alias, durable=True):
-            if attempts:
-                self.insert_attempts(connection, attempts)
-            if settled is not None:
-                self.execute(connection, *settling(settled, worker=worker))
-            return begun is None or self.execute(connection, *beginning(begun, worker=worker, now=now)) == 1
+            self.insert_attempts(connection, attempts)
+            for change in settled:
+                self.try_settle_mail(connection, change.mail_id, worker=worker, values=change.values)
+            return {
+                change.mail_id
+                for change in begun
+                if self.try_begin_mail(connection, change.mail_id, worker=worker, now=now, values=change.values)
+            }
 
     def announce(self, connection: BaseDatabaseWrapper) -> None:
         """Wake whoever is in ``wait``, when the open transaction commits; nothing where a database cannot."""
@@ -263,6 +272,8 @@ class NotifyDialect(Dialect):
         """Return a parameter as the driver takes it; psycopg would take a member of an enumeration for its name."""
         if isinstance(value, Enum):
             return value.value
+        if isinstance(value, list):
+            return json.dumps(value, ensure_ascii=False)
         return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
     def execute(self, connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> int:

@@ -1,10 +1,12 @@
 """What a pass and delivery do on PostgreSQL."""
 
 import contextlib
+import json
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import Enum
 from typing import Any, cast
 from uuid import UUID
 
@@ -18,6 +20,7 @@ from psycopg.pq.abc import PGconn
 from kwit.db.dialect import PostgresqlDialect
 
 from ..errors import LockUnusable
+from ..notes import note
 from .base import (
     BUSY,
     GRANTED,
@@ -29,10 +32,7 @@ from .base import (
     MailRow,
     NotifyDialect,
     TaskRow,
-    beginning,
     gathered,
-    insertion,
-    settling,
 )
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
@@ -88,6 +88,86 @@ def text_array(texts: Sequence[str]) -> str:
     return f'{{"{joined}"}}'
 
 
+#: The columns that `write_progress` sets, with their types; one that a row does not name stays as it is.
+ATTEMPT_TYPES = {
+    "mail_id": "bigint",
+    "number": "integer",
+    "part": "integer",
+    "recipient": "text",
+    "outcome": "text",
+    "code": "integer",
+    "enhanced": "text",
+    "text": "text",
+    "at": "timestamptz",
+    "worker": "text",
+    "channel": "text",
+    "notes": "jsonb",
+}
+SETTLED_TYPES = {
+    "id": "bigint",
+    "state": "text",
+    "attempts": "bigint",
+    "due_at": "timestamptz",
+    "sent_at": "timestamptz",
+    "problem": "text",
+    "notes": "jsonb",
+    "held_for": "text",
+    "worker": "text",
+}
+BEGUN_TYPES = {
+    "id": "bigint",
+    "lease_until": "timestamptz",
+    "flight": "integer",
+    "message_text": "text",
+    "message_html": "text",
+    "message_token": "text",
+}
+
+
+def arrays(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> list[list[Any]]:
+    """Return rows column by column, None where a row does not name the column."""
+    if unknown := {name for row in rows for name in row} - set(types):
+        raise ValueError(f"write_progress knows no columns {sorted(unknown)}")
+    return [[plain(row.get(name)) for row in rows] for name in types]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as psycopg takes it: a member of an enumeration would be its name, a list part of the array."""
+    if isinstance(value, Enum):
+        return value.value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+def table_of(types: Mapping[str, str]) -> str:
+    """Return the SQL of a table made of one array per column."""
+    return f"unnest({', '.join(f'%s::{declared}[]' for declared in types.values())}) AS v ({', '.join(types)})"
+
+
+def assignments(types: Mapping[str, str], **fixed: str) -> str:
+    """Return the SQL that sets the columns of ``m`` to those of ``v`` where it has a value, and others as given."""
+    names = [name for name in types if name not in ("id", *fixed)]
+    given = {name: f"coalesce(v.{name}, m.{name})" for name in names} | fixed
+    return ", ".join(f"{name} = {value}" for name, value in given.items())
+
+
+WRITE_PROGRESS = f"""
+WITH tried AS (
+    INSERT INTO notify_attempt ({", ".join(ATTEMPT_TYPES)})
+    SELECT {", ".join(ATTEMPT_TYPES)} FROM {table_of(ATTEMPT_TYPES)}
+), settled AS (
+    UPDATE notify_mail_queue AS m
+    SET {assignments(SETTLED_TYPES, worker="coalesce(v.worker, '')", lease_until="NULL", flight="NULL")}
+    FROM {table_of(SETTLED_TYPES)} WHERE m.id = v.id AND m.worker = %s AND m.state IN ('queued', 'sending', 'uncertain')
+), begun AS (
+    UPDATE notify_mail_queue AS m SET {assignments(BEGUN_TYPES, state="'sending'")}
+    FROM {table_of(BEGUN_TYPES)} WHERE m.id = v.id AND m.worker = %s AND m.lease_until > %s
+      AND m.state IN ('queued', 'sending') AND m.digest_of_id IS NULL
+    RETURNING m.id
+)
+SELECT id FROM begun
+"""  # noqa: S608 - built from names of ours
+
+
 class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
     """PostgreSQL: the pass lock is an advisory lock of the session; rows travel as arrays and by COPY."""
 
@@ -134,7 +214,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
             # PostgreSQL would grant it to its own session again and again; Kwit does not.
             cursor.execute(OURS, LOCK_SHOWN)
             if cursor.fetchone()[0]:
-                return LockAnswer(BUSY, holder="this very session")
+                return LockAnswer(BUSY, holder=note("holder_this_session"))
             cursor.execute("SELECT pg_try_advisory_lock(%s, %s), pg_backend_pid()", [LOCK_CLASS, LOCK_OBJECT])
             is_granted, pid = cursor.fetchone()
             if is_granted:
@@ -147,10 +227,10 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
         named = f" ({application})" if application else ""
         if since is None:
             # Sessions of other roles show themselves to members of pg_read_all_stats only.
-            return LockAnswer(BUSY, holder=f"database session {backend}{named} of another role")
+            return LockAnswer(BUSY, holder=note("holder_other_role", session=f"{backend}{named}"))
         return LockAnswer(
             BUSY,
-            holder=f"database session {backend}{named} from {address}, connected since {since:%Y-%m-%dT%H:%M:%S%z}",
+            holder=note("holder_session", session=f"{backend}{named}", address=address, since=since),
         )
 
     def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:
@@ -193,12 +273,13 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
     ) -> dict[tuple[int, int], int]:
         if not rows:
             return {}
-        keys, key2s, languages, recipients, tenants = zip(*sorted(rows), strict=True)
+        keys, key2s, *texts = zip(*sorted(rows), strict=True)
         with connection.cursor() as cursor:
             cursor.execute(
                 """
-                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant)
-                SELECT %s, given.* FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS given
+                INSERT INTO notify_control (kind, key, key2, language, recipients, tenant, original_key)
+                SELECT %s, given.*
+                FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[]) AS given
                 ON CONFLICT (kind, key, key2) DO NOTHING
                 RETURNING key, key2, id
                 """,
@@ -207,7 +288,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
                     kind,
                     f"{{{','.join(map(str, keys))}}}",
                     f"{{{','.join(map(str, key2s))}}}",
-                    *map(text_array, (languages, recipients, tenants)),
+                    *map(text_array, texts),
                 ],
             )
             return {(key, key2): pk for key, key2, pk in cursor.fetchall()}
@@ -259,35 +340,29 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
             )
             return [pk for (pk,) in cursor.fetchall()]
 
-    def try_go_on(
+    def write_progress(
         self,
         connection: BaseDatabaseWrapper,
         *,
         worker: str,
         now: datetime,
-        attempts: Sequence[AttemptRow],
-        settled: Change | None,
-        begun: Change | None,
-    ) -> bool:
-        # One statement is its own transaction and one round trip, where BEGIN, three statements and COMMIT are five.
-        # Its parts see the same rows as they were before it, so each row may occur in one of them only.
-        parts: dict[str, tuple[str, list[Any]]] = {}
-        if attempts:
-            parts["tried"] = insertion(attempts)
-        if settled is not None:
-            parts["settled"] = settling(settled, worker=worker)
-        if begun is not None:
-            sql, params = beginning(begun, worker=worker, now=now)
-            parts["begun"] = f"{sql} RETURNING id", params
-        if not parts:
-            return True
-        # A part is carried out whether or not somebody reads it.
-        answer = "SELECT count(*) FROM begun" if begun is not None else "SELECT 1"
-        sql = f"WITH {', '.join(f'{name} AS ({sql})' for name, (sql, _) in parts.items())} {answer}"
-        params = [self.adapt(connection, value) for _, params in parts.values() for value in params]
+        attempts: Sequence[AttemptRow] = (),
+        settled: Sequence[Change] = (),
+        begun: Sequence[Change] = (),
+    ) -> set[int]:
+        # One statement is its own transaction and one round trip, however many mails it is about. Its parts see the
+        # same rows as they were before it, so each row may occur in one of them only.
+        params = [
+            *arrays([row._asdict() for row in attempts], ATTEMPT_TYPES),
+            *arrays([{"id": change.mail_id, **change.values} for change in settled], SETTLED_TYPES),
+            worker,
+            *arrays([{"id": change.mail_id, **change.values} for change in begun], BEGUN_TYPES),
+            worker,
+            now,
+        ]
         with self.server_binding_cursor(connection) as cursor:
-            cursor.execute(sql, params)
-            return bool(cursor.fetchone()[0])
+            cursor.execute(WRITE_PROGRESS, params)
+            return {pk for (pk,) in cursor.fetchall()}
 
     def server_binding_cursor(self, connection: BaseDatabaseWrapper) -> Any:
         """Return a cursor that sends parameters apart from the SQL: two bodies a mail need no quoting and parsing."""

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any, cast
 from uuid import UUID
 
-import portalocker
 from django.core.exceptions import EmptyResultSet
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,9 +21,10 @@ from django.db.models import QuerySet
 from kwit.db.dialect import SqliteDialect
 
 from ..errors import LockUnusable
+from ..notes import Note, note
 from .base import BUSY, GRANTED, ControlRow, LockAnswer, MailRow, NotifyDialect, TaskRow, gathered, in_slices
 
-#: Bytes of the lock file that are shown: a process id and a host name of at most 255.
+#: Bytes of the lock file that are read: a process id and a host name of at most 255.
 HOLDER_BYTES_MAX = 300
 
 #: Databases in memory have no file to put a lock beside; they belong to one process, which can remember the token of
@@ -38,20 +39,42 @@ def memory_name(connection: BaseDatabaseWrapper) -> str:
     return str(connection.settings_dict["NAME"])
 
 
+if sys.platform == "win32":
+    import msvcrt
+
+    #: What a lock raises that somebody else has.
+    BLOCKED: type[OSError] = PermissionError
+
+    def lock_file(handle: IO[bytes]) -> None:
+        """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
+        handle.seek(0)
+        msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    #: What a lock raises that somebody else has.
+    BLOCKED: type[OSError] = BlockingIOError
+
+    def lock_file(handle: IO[bytes]) -> None:
+        """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def write_holder(handle: IO[bytes]) -> None:
-    """Say in the lock file who holds the lock, for whoever finds it busy."""
+    """Write into the lock file who holds the lock, for whoever finds it busy."""
     # It only informs: a full disk must not keep the pass from trying.
     with contextlib.suppress(OSError):
         handle.truncate(0)
-        handle.write(f"process {os.getpid()} on host {socket.gethostname()}".encode())
+        handle.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
 
 
-def read_holder(handle: IO[bytes]) -> str:
-    """Return what the holder has written; empty when it cannot be read (Windows locks the bytes as well)."""
-    with contextlib.suppress(OSError):
+def read_holder(handle: IO[bytes]) -> Note | None:
+    """Return what the holder has written; None when it cannot be read (Windows locks the bytes as well)."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         handle.seek(0)
-        return handle.read(HOLDER_BYTES_MAX).decode(errors="replace")
-    return ""
+        found = json.loads(handle.read(HOLDER_BYTES_MAX))
+        return note("holder_process", pid=found["pid"], host=found["host"])
+    return None
 
 
 def is_same_file(handle: IO[bytes], path: Path) -> bool:
@@ -93,12 +116,12 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
             except OSError as error:
                 raise LockUnusable(f"the lock file beside the database cannot be opened: {error}") from error
             try:
-                portalocker.lock(handle, portalocker.LOCK_EX | portalocker.LOCK_NB)
-            except portalocker.AlreadyLocked:
+                lock_file(handle)
+            except BLOCKED:
                 holder = read_holder(handle)
                 handle.close()
                 return LockAnswer(BUSY, holder=holder)
-            except portalocker.LockException as error:
+            except OSError as error:
                 # A file system without locks is not a busy one: nobody would ever get it.
                 handle.close()
                 raise LockUnusable(f"the lock file {path} cannot be locked: {error}") from error

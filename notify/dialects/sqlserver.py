@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 
 from kwit.db.dialect import COMPATIBILITY_LEVEL_MIN, ENGLISH, SqlServerDialect
 
+from ..notes import Note, note
 from .base import (
     BUSY,
     ROW_LOCK_WAIT_MS,
@@ -79,12 +80,12 @@ SESSION = "SET XACT_ABORT {}; SET LOCK_TIMEOUT {:d}; SET DEADLOCK_PRIORITY {};"
 INSERT_CONTROLS = """
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
-INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant)
+INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant, original_key)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
-SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant
+SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant, r.original_key
 FROM OPENJSON(@rows) WITH (
     [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]',
-    tenant nvarchar(max) '$[4]'
+    tenant nvarchar(max) '$[4]', original_key nvarchar(max) '$[5]'
 ) AS r
 WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
@@ -96,12 +97,14 @@ SELECT [key], key2, id FROM @new;
 """
 INSERT_MAILS = """
 INSERT INTO notify_mail_queue
-       (pass_id, control_id, template, subject, recipients, language, payload, state, problem, tenant)
-SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem, r.tenant
+       (pass_id, control_id, template, subject, recipients, language, payload, state, problem, tenant, notes)
+SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem, r.tenant,
+       r.notes
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', template nvarchar(max) '$[1]', subject nvarchar(max) '$[2]',
     recipients nvarchar(max) '$[3]' AS JSON, language nvarchar(max) '$[4]', payload nvarchar(max) '$[5]' AS JSON,
-    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]', tenant nvarchar(max) '$[8]'
+    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]', tenant nvarchar(max) '$[8]',
+    notes nvarchar(max) '$[9]'
 ) AS r;
 """
 INSERT_TASKS = """
@@ -218,21 +221,20 @@ class NotifySqlServer(SqlServerDialect, NotifyDialect):
         # SQL Server would grant it to its own session again and again, each to be released; Kwit does not.
         code, session = self.fetch(connection, TRY_LOCK)[0]
         if code is None:
-            return LockAnswer(BUSY, holder="this very session")
+            return LockAnswer(BUSY, holder=note("holder_this_session"))
         answer = LockAnswer(code, token=session)
         return answer if answer.is_granted else LockAnswer(code, holder=self.holder(connection))
 
-    def holder(self, connection: BaseDatabaseWrapper) -> str:
-        """Return what the server tells of the session that has the lock; it tells only those with VIEW SERVER STATE."""
+    def holder(self, connection: BaseDatabaseWrapper) -> Note | None:
+        """Return what the server shows of the session that has the lock, to those with VIEW SERVER STATE."""
         try:
             found = self.fetch(connection, HOLDER)
         except DatabaseError:
-            return ""
-        return "; ".join(
-            f"database session {session} ({program}) from {host}, process {pid}, "
-            f"connected since {since:%Y-%m-%dT%H:%M:%S}"
-            for session, program, host, pid, since in found
-        )
+            return None
+        for session, program, host, pid, since in found:
+            named, address = f"{session} ({program})", f"{host}, process {pid}"
+            return note("holder_session", session=named, address=address, since=since)
+        return None
 
     def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:
         mode, session = self.fetch(connection, IS_LOCKED)[0]

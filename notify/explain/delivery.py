@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from ..addresses import parse_recipients
 from ..models import Attempt, Channel, Control, HeldFor, MailQueue, MailState, Suppression, TaskQueue
-from .messages import problem_of
+from .messages import say_attempt, say_problem
 
 OUTCOMES = {
     "sent": gettext_lazy("sent"),
@@ -92,7 +92,9 @@ def introduce(mail: MailQueue, using: str) -> Iterator[str]:
 
 def describe_attempt(attempt: Attempt) -> str:
     """Say what one attempt gave for one recipient, with the server's words."""
-    words = " ".join(str(part) for part in (attempt.code, attempt.enhanced, attempt.text.split("\n", 1)[0]) if part)
+    words = " ".join(
+        str(part) for part in (attempt.code, attempt.enhanced, say_attempt(attempt).split("\n", 1)[0]) if part
+    )
     begun = (
         _("%(at)s, attempt %(number)s to %(recipient)s: %(outcome)s")
         if attempt.recipient
@@ -124,7 +126,7 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
 
 def stand(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
     """Yield how the mail stands now and what to do about it."""
-    values = {"mail": mail.pk, "worker": mail.worker, "problem": problem_of(mail.problem), "at": moment(mail.sent_at)}
+    values = {"mail": mail.pk, "worker": mail.worker, "problem": say_problem(mail), "at": moment(mail.sent_at)}
     if mail.state == MailState.QUEUED:
         yield from why_queued(mail, using, now, is_whole)
     elif mail.state == MailState.SENDING and mail.lease_until is not None and mail.lease_until < now:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ..conf import Conf, conf
 from ..dialects import dialect_of
 from ..models import Control, Outcome, RunLog
-from ..steps import FlaggedStep, Scope, Step, columns_of, step_of
+from ..steps import FlaggedStep, Scope, Step, UuidKey, columns_of, find_key, step_of
 from .conditions import failing_conditions
 from .delivery import MailStory, TaskStory, mail_stories, moment, task_stories
 
@@ -38,6 +38,13 @@ class EventStory:
     findings: tuple[Finding, ...] = ()
     mails: tuple[MailStory, ...] = ()
     tasks: tuple[TaskStory, ...] = ()
+    #: What people call the event, where its key is made of other columns.
+    original_key: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the event is called."""
+        return event_name(self.kind, self.key, self.key2, self.original_key)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -69,6 +76,13 @@ class Inquiry:
     conf: Conf
     now: datetime
     tenants: Collection[str] | None = None
+
+
+def explain_key(*, kind: str, key: str, key2: str | None = None, using: str | None = None) -> Explanation:
+    """Explain an event whose key is given as people write it. Raises: WrongKey."""
+    using = using or router.db_for_read(Control)
+    number, number2 = find_key(kind, key, key2, using=using)
+    return explain_event(kind=kind, key=number, key2=number2, using=using)
 
 
 def explain_event(
@@ -113,7 +127,7 @@ def notified(control: Control, inquiry: Inquiry) -> EventStory:
     tasks = tuple(task_stories(control, using=inquiry.using))
     parts: list[MailStory | TaskStory] = [*mails, *tasks]
     pass_id = next((part.pass_id for part in parts if part.pass_id), "")
-    name = event_name(control.kind, control.key, control.key2)
+    name = event_name(control.kind, control.key, control.key2, control.original_key)
     if mails or tasks:
         findings = [Finding("notified", prepared(name, control.created_at, pass_id, inquiry))]
     else:
@@ -123,12 +137,23 @@ def notified(control: Control, inquiry: Inquiry) -> EventStory:
         )
         findings = [Finding("baseline", text % {"event": name, "at": moment(control.created_at)})]
     return EventStory(
-        control.kind, control.key, control.key2, True, control.created_at, pass_id, tuple(findings), mails, tasks
+        kind=control.kind,
+        key=control.key,
+        key2=control.key2,
+        is_notified=True,
+        notified_at=control.created_at,
+        pass_id=pass_id,
+        findings=tuple(findings),
+        mails=mails,
+        tasks=tasks,
+        original_key=control.original_key,
     )
 
 
-def event_name(kind: str, key: int, key2: int) -> str:
+def event_name(kind: str, key: int, key2: int, original_key: str = "") -> str:
     """Return what an event is called."""
+    if original_key:
+        return f"{kind} {original_key}"
     return f"{kind} {key}" + (f"/{key2}" if key2 else "")
 
 
@@ -153,7 +178,7 @@ def present_key2s(step: Step | None, key: int, inquiry: Inquiry, *, key2: int | 
     """Return the discriminators that the step's query gives for a key now."""
     if step is None:
         return set()
-    events = events_of(step, inquiry).filter(**({"key": key} if key2 is None else {"key": key, "key2": key2}))
+    events = step.only(events_of(step, inquiry), key=key, key2=key2)
     if inquiry.tenants is not None:
         events = events.filter(tenant__in=inquiry.tenants) if "tenant" in columns_of(events) else events.none()
     return {row["key2"] for row in events[:100]}
@@ -166,19 +191,25 @@ def events_of(step: Step, inquiry: Inquiry) -> QuerySet[Any, Any]:
 
 def not_notified(step: Step | None, kind: str, key: int, key2: int, inquiry: Inquiry) -> EventStory:
     """Tell why an event has no control row."""
+    original = ""
     if step is None:
         text = _("No app registers a step of kind “%(kind)s”, so nothing looks for such events.")
         findings = [Finding("no_step", text % {"kind": kind})]
     else:
-        rows = events_of(step, inquiry).filter(key=key, key2=key2).values("event_at")[:1]
-        found = list(rows)
+        made = step.made_key(using=inquiry.using)
+        columns = ("event_at",) if made is None else ("event_at", "original_key")
+        found = list(step.only(events_of(step, inquiry), key=key, key2=key2).values(*columns)[:1])
+        if found:
+            original = found[0].get("original_key") or ""
+        elif isinstance(made, UuidKey):
+            original = str(UuidKey.from_numbers(key, key2))
         text = _("Event %(event)s has not been notified.")
-        findings = [Finding("not_notified", text % {"event": event_name(kind, key, key2)})]
+        findings = [Finding("not_notified", text % {"event": event_name(kind, key, key2, original)})]
         if found:
             findings += why_waiting(step, found[0]["event_at"], inquiry)
         else:
             findings += why_no_candidate(step, key, key2, inquiry)
-    return EventStory(kind, key, key2, False, findings=tuple(findings))
+    return EventStory(kind, key, key2, False, findings=tuple(findings), original_key=original)
 
 
 def why_no_candidate(step: Step, key: int, key2: int, inquiry: Inquiry) -> Iterator[Finding]:
@@ -187,7 +218,7 @@ def why_no_candidate(step: Step, key: int, key2: int, inquiry: Inquiry) -> Itera
     keys = {"key": key, "key2": key2} if "key2" in columns_of(step.events(Scope(now=inquiry.now))) else {"key": key}
     failing = failing_conditions(events, keys)
     if isinstance(step, FlaggedStep):
-        rows = step.flagged().using(inquiry.using).filter(**{step.flag_key: key})
+        rows = step.flagged_of(key=key, key2=key2, using=inquiry.using)
         if rows.exists() and not rows.filter(**{step.flag: False}).exists():
             text = _(
                 "All its rows carry the flag “%(flag)s” although no message was prepared: it was handled elsewhere."

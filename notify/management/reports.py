@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..delivery.results import DeliveryReport
-from ..messages.builder import Message
-from ..passes.runner import PassReport
+if TYPE_CHECKING:
+    from ..delivery.results import DeliveryReport
+    from ..messages.builder import Message
+    from ..passes.runner import PassReport
 
 HEADINGS = ("step", "outcome", "candidates", "mails", "tasks", "ms", "error")
 
 
-def as_json(report: PassReport, *, is_dry_run: bool = False) -> dict[str, Any]:
+def as_json(report: "PassReport", *, is_dry_run: bool = False) -> dict[str, Any]:
     """Return the object of the contract; a dry run adds ``would_queue``."""
     shown: dict[str, Any] = {
         "pass_id": str(report.pass_id),
@@ -24,7 +25,7 @@ def as_json(report: PassReport, *, is_dry_run: bool = False) -> dict[str, Any]:
     return shown
 
 
-def as_queued(message: Message) -> dict[str, Any]:
+def as_queued(message: "Message") -> dict[str, Any]:
     """Return one message of a dry run."""
     return {
         "kind": message.event.kind,
@@ -39,11 +40,12 @@ def as_queued(message: Message) -> dict[str, Any]:
     }
 
 
-def as_table(report: PassReport) -> str:
+def as_lines(report: "PassReport") -> list[str]:
     """Return the report for a terminal."""
     lines = [f"Pass {report.pass_id}: {report.outcome.value} in {report.ms} ms"]
     if report.error:
-        lines.append(report.error)
+        first, *rest = report.error.split("\n")
+        lines += [first, *(f"    {line}" for line in rest)]
     if report.steps:
         rows = [
             [str(getattr(step, name) if name != "error" else first_line(step.error)) for name in HEADINGS]
@@ -62,7 +64,7 @@ def as_table(report: PassReport) -> str:
             for m in listed
         ]
         lines += ["", "Would queue:", *aligned(rows)]
-    return "\n".join(lines)
+    return lines
 
 
 def first_line(text: str | None) -> str:
@@ -76,7 +78,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def delivery_json(report: DeliveryReport) -> dict[str, Any]:
+def delivery_json(report: "DeliveryReport") -> dict[str, Any]:
     """Return the object of the contract, and what else there is to know."""
     until = report.paused_until
     return {
@@ -93,7 +95,7 @@ def delivery_json(report: DeliveryReport) -> dict[str, Any]:
     }
 
 
-def delivery_text(report: DeliveryReport) -> str:
+def delivery_lines(report: "DeliveryReport") -> list[str]:
     """Return the report for a terminal."""
     counts = {name: value for name, value in delivery_json(report).items() if isinstance(value, int) and value}
     lines = [", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()) or "Nothing was due."]
@@ -101,4 +103,4 @@ def delivery_text(report: DeliveryReport) -> str:
         lines.append(f"Error: {report.error}")
     if report.paused_until:
         lines.append(f"The channel pauses until {report.paused_until:%Y-%m-%dT%H:%M:%S%z}: {report.pause_reason}")
-    return "\n".join(lines)
+    return lines

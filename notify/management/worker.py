@@ -3,11 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django.db import DatabaseError, connections, router
 from django.db.models import Min
+
+from kwit.jobs import run_jobs
 
 from ..delivery.dispatch import send_due
 from ..delivery.results import DeliveryReport
@@ -35,6 +37,7 @@ def work(
     every_s: float,
     using: str | None = None,
     rounds_max: int | None = None,
+    lanes: int | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
     tell: Callable[[RoundReport], None] = lambda report: None,
 ) -> int:
@@ -45,7 +48,8 @@ def work(
     """
     using, rounds = using or router.db_for_write(MailQueue), 0
     while not is_stopping() and (rounds_max is None or rounds < rounds_max):
-        report = run_round(using, is_stopping)
+        report = run_round(using, lanes, is_stopping)
+        report = with_job_errors(report, is_stopping)
         rounds += 1
         tell(report)
         if rounds_max is None or rounds < rounds_max:
@@ -53,17 +57,23 @@ def work(
     return rounds
 
 
-def run_round(using: str, is_stopping: Callable[[], bool]) -> RoundReport:
+def run_round(using: str, lanes: int | None, is_stopping: Callable[[], bool]) -> RoundReport:
     """Run one pass and one delivery."""
     passed = None
     try:
         passed = run_pass(using=using, is_stopping=is_stopping)
-        delivered = None if is_stopping() else send_due(using=using, is_stopping=is_stopping)
+        delivered = None if is_stopping() else send_due(using=using, lanes=lanes, is_stopping=is_stopping)
         return RoundReport(passed, delivered, delivered.error if delivered else "")
     except DatabaseError as error:
         logger.error("the round was cut short: %s", error)
         connections[using].close()
         return RoundReport(passed, None, f"{type(error).__name__}: {error}")
+
+
+def with_job_errors(report: RoundReport, is_stopping: Callable[[], bool]) -> RoundReport:
+    """Run the jobs that other apps have registered; return the round's report with what went wrong in them."""
+    errors = [f"{name}: {type(error).__name__}: {error}" for name, error in run_jobs(is_stopping) if error]
+    return replace(report, error="; ".join([*([report.error] if report.error else []), *errors]))
 
 
 def rest(using: str, every_s: float, is_stopping: Callable[[], bool]) -> None:

@@ -48,13 +48,17 @@ def render_body(name: str, values: Mapping[str, Any], *, language: str) -> Body:
 def values_of(mail: MailQueue) -> dict[str, Any]:
     """Return what the templates of a mail get: the values frozen in its row."""
     control = mail.control
-    return template_values(thaw(mail.payload), kind=control.kind, key=control.key, key2=control.key2)
+    return template_values(
+        thaw(mail.payload), kind=control.kind, key=control.original_key or control.key, key2=control.key2
+    )
 
 
 def values_of_digest(leader: MailQueue) -> dict[str, Any]:
     """Return what the templates of a digest get of the mail that leads it, whose own values may be spoilt by now."""
     control, payload = leader.control, leader.payload if isinstance(leader.payload, dict) else {}
-    values = template_values(thaw(payload), kind=control.kind, key=control.key, key2=control.key2)
+    values = template_values(
+        thaw(payload), kind=control.kind, key=control.original_key or control.key, key2=control.key2
+    )
     return {name: values[name] for name in ALWAYS}
 
 

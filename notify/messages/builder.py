@@ -8,6 +8,7 @@ from django.utils import translation
 
 from ..addresses import Recipients, parse_recipients, shown
 from ..models import MailState
+from ..notes import Note, english, note
 from ..steps import Event, Step, is_parent
 from ..text import TENANT_UNITS_MAX, is_tenant, one_line, shorten
 from .columns import roundtrip_all
@@ -17,9 +18,6 @@ from .values import LANGUAGE, CannotFreeze, add_own, freeze, template_values
 
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
-NO_RECIPIENT = "no recipient"
-#: Begins the problem of a message that raised.
-UNMADE = "cannot be made"
 QUEUED, BLOCKED = MailState.QUEUED, MailState.BLOCKED
 
 
@@ -33,8 +31,14 @@ class Message(NamedTuple):
     title: str = ""
     payload: str = "{}"
     state: MailState = MailState.QUEUED
-    problem: str = ""
+    #: What is wrong with it.
+    notes: tuple[Note, ...] = ()
     tenant: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, as the queue's row says it."""
+        return problem_text(self.notes)
 
 
 def reads_event_at(step: Step) -> bool:
@@ -76,7 +80,7 @@ def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) ->
     lines, frozen = Lines(), roundtrip_all([event.values for event in events])
     # What is rendered is what the body will be rendered from: the values as they come out of the row.
     values = [
-        template_values(thawed, kind=event.kind, key=event.key, key2=event.key2)
+        template_values(thawed, kind=event.kind, key=event.original_key or event.key, key2=event.key2)
         for event, (_text, thawed) in zip(events, frozen, strict=True)
     ]
     nothing = [""] * len(events)
@@ -102,29 +106,24 @@ def finished(step: Step, event: Event, recipients: Recipients, subject: str, tit
         title,
         payload,
         BLOCKED if is_blocked else QUEUED,
-        "" if is_sound else describe(step, event, recipients, subject),
+        () if is_sound else describe(step, event, recipients, subject),
         event.tenant,
     )
 
 
-def describe(step: Step, event: Event, recipients: Recipients, subject: str) -> str:
-    """Say what is wrong with a message; an empty text when nothing is."""
+def describe(step: Step, event: Event, recipients: Recipients, subject: str) -> tuple[Note, ...]:
+    """Return what is wrong with a message."""
     problems = []
     if step.template is not None:
         if not recipients.good:
-            problems.append(NO_RECIPIENT)
+            problems.append(note("no_recipient"))
         if recipients.bad:
-            problems.append("not an address: " + ", ".join(recipients.bad))
+            problems.append(note("not_an_address", addresses=", ".join(recipients.bad)))
         if not subject:
-            problems.append("the subject is empty")
+            problems.append(note("empty_subject"))
     if event.asked_language and not is_parent(event.language, event.asked_language):
-        problems.append(describe_language(event))
-    return shorten("; ".join(problems), PROBLEM_CHARS_MAX)
-
-
-def describe_language(event: Event) -> str:
-    """Say that a recipient gets another language than was asked for."""
-    return f"no language {shown(event.asked_language)} on this site: in {event.language}"
+        problems.append(note("language_missing", asked=shown(event.asked_language), used=event.language))
+    return tuple(problems)
 
 
 def own_of(event: Event) -> dict[str, str]:
@@ -132,26 +131,26 @@ def own_of(event: Event) -> dict[str, str]:
     return {LANGUAGE: event.asked_language} if event.asked_language else {}
 
 
-def describe_tenant(given: Any) -> str:
-    """Say why a value is no tenant."""
-    told = shown(given) if isinstance(given, str) else f"of type {type(given).__name__}"
-    return (
-        f"the tenant, {told}, is not a text of at most {TENANT_UNITS_MAX} characters without control characters and "
-        f"without a blank at an end"
-    )
+def describe_tenant(given: Any) -> Note:
+    """Return why a value is no tenant."""
+    described = shown(given) if isinstance(given, str) else f"of type {type(given).__name__}"
+    return note("wrong_tenant", given=described, max=TENANT_UNITS_MAX)
 
 
-def blocked(event: Event, reason: str) -> Message:
+def problem_text(notes: Sequence[Note]) -> str:
+    """Return notes as the ``problem`` of a mail: one line of limited length."""
+    return shorten(one_line(english(notes)), PROBLEM_CHARS_MAX) if notes else ""
+
+
+def blocked(event: Event, reason: Note) -> Message:
     """Return the visible stand-in of a message that cannot be made."""
-    return silent(event)._replace(
-        language=event.language, state=MailState.BLOCKED, problem=shorten(one_line(reason), PROBLEM_CHARS_MAX)
-    )
+    return silent(event)._replace(language=event.language, state=MailState.BLOCKED, notes=(reason,))
 
 
 def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
     """Return the stand-in of a message that raised, with what can be kept, so that it can be made anew later."""
     what = str(error) if isinstance(error, CannotFreeze) else f"{type(error).__name__}: {error}"
-    message = blocked(event, f"{UNMADE}: {what}")
+    message = blocked(event, note("cannot_be_made", error=one_line(what)))
     # One of the two may be what has raised.
     with suppress(Exception):
         message = message._replace(recipients=parse_recipients(event.recipients, fold_local_part=fold_local_part).good)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from django.template import Template, TemplateDoesNotExist
+from django.template import Template, TemplateDoesNotExist, TemplateSyntaxError
 from django.template.base import FilterExpression, Node, NodeList, TokenType, Variable, VariableNode
 from django.template.defaulttags import FilterNode, ForNode, IfNode, WithNode
 from django.template.loader_tags import BlockNode, ExtendsNode, IncludeNode
@@ -69,7 +69,10 @@ def names_of(compiled: Template) -> set[str]:
 
 def is_used(name: str, templates: Iterable[str]) -> bool:
     """Whether one of these templates uses, or may use, a name; those that are not there use none."""
-    return any({name, ANY} & names_of(found) for found in filter(None, map(try_template, templates)))
+    try:
+        return any({name, ANY} & names_of(found) for found in filter(None, map(try_template, templates)))
+    except (TemplateDoesNotExist, TemplateSyntaxError):  # rendering says so
+        return True
 
 
 def walk_nodes(nodes: Iterable[Node], walk: Walk) -> Iterator[Use]:

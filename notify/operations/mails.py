@@ -10,8 +10,9 @@ from ..addresses import parse_recipients
 from ..conf import conf
 from ..dialects import dialect_of
 from ..errors import UnknownMail, WrongAddress
-from ..messages.builder import PROBLEM_CHARS_MAX
+from ..messages.builder import problem_text
 from ..models import SUBJECT_UNITS_MAX, Attempt, AttemptOutcome, MailQueue, MailState
+from ..notes import as_data, note
 from ..text import one_line, shorten
 from .rebuild import remake_mails
 
@@ -58,7 +59,7 @@ def reopen(
     """Queue mails in these states again and overrule these outcomes. Transaction: its own, one per thousand mails."""
     using = using or router.db_for_write(MailQueue)
     chosen, reopened = mails.using(using).order_by("pk").filter(state__in=states, digest_of__isnull=True), 0
-    values = {"state": MailState.QUEUED, "attempts": 0, "problem": "", "held_for": "", "operator": actor}
+    values = {"state": MailState.QUEUED, "attempts": 0, "problem": "", "notes": None, "held_for": "", "operator": actor}
     ids = list(chosen.values_list("pk", flat=True))
     for start in range(0, len(ids), INTERVENTION_ROWS):
         some = ids[start : start + INTERVENTION_ROWS]
@@ -82,13 +83,15 @@ def hold_mails(mails: QuerySet[MailQueue], *, actor: str, reason: str = "", usin
     """
     using = using or router.db_for_write(MailQueue)
     ids = list(mails.using(using).filter(state=MailState.QUEUED).order_by("pk").values_list("pk", flat=True))
-    problem, held = shorten(one_line(f"held by {actor}" + (f": {reason}" if reason else "")), PROBLEM_CHARS_MAX), 0
+    why = note("held_by_because", person=actor, reason=one_line(reason)) if reason else note("held_by", person=actor)
+    held = 0
     for start in range(0, len(ids), INTERVENTION_ROWS):
         with transaction.atomic(using=using, durable=True):
             rows = MailQueue.objects.using(using).filter(pk__in=ids[start : start + INTERVENTION_ROWS])
             held += rows.filter(state=MailState.QUEUED, digest_of__isnull=True).update(
                 state=MailState.BLOCKED,
-                problem=problem,
+                problem=problem_text([why]),
+                notes=as_data([why]),
                 operator=actor,
                 operated_at=clock(using),
                 worker="",
@@ -124,13 +127,15 @@ def confirm_mails(mails: QuerySet[MailQueue], *, actor: str, using: str | None =
 
 def confirmation(doubtful: Attempt, actor: str, now: datetime) -> Attempt:
     """Return the row that says that a person is sure."""
+    sure = note("confirmed_by", person=actor)
     return Attempt(
         mail_id=doubtful.mail_id,
         number=doubtful.number,
         part=doubtful.part,
         recipient=doubtful.recipient,
         outcome=AttemptOutcome.SENT,
-        text=f"confirmed by {actor}",
+        text=sure.english,
+        notes=as_data([sure]),
         at=now,
         is_overruled=False,
         code=None,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from django.db import connections, router
 
 from ..conf import conf
-from ..delivery.email import make_letter, recipients_of, render_alone, render_mail, render_together
+from ..delivery.email import make_email, recipients_of, render_alone, render_mail, render_together
 from ..dialects import dialect_of
 from ..errors import UnknownMail
 from ..explain.event import Inquiry, events_of
 from ..messages.bodies import Body, render_body
 from ..messages.builder import make_messages
 from ..messages.values import template_values, thaw
-from ..models import Control, MailQueue
+from ..models import TOKEN_LENGTH, Control, MailQueue
 from ..steps import Event, Step, columns_of, event_reader, reading_order, steps_of, supported_language
 
 
@@ -47,13 +47,14 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
         bodies = [(other, Body("", "") if mail.message_text else render_alone(other)) for other in others]
         subject, body = render_together(mail, [(mail, body), *bodies])
     to = recipients_of(mail, settings).good
-    letter = make_letter(
+    letter = make_email(
         mail,
         body=body,
         part=0,
         to=to,
         recipients=to,
         at=mail.sent_at or mail.due_at,
+        token=mail.message_token or "0" * TOKEN_LENGTH,
         conf=settings,
         digest_subject=subject,
     )
@@ -66,6 +67,16 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
         language=mail.language,
         headers=dict(letter.headers),
     )
+
+
+def preview_key(
+    *, kind: str, key: str, key2: str | None = None, language: str = "", using: str | None = None
+) -> list[Preview]:
+    """Return the mails of an event whose key is given as people write it. Raises: as ``preview_event``; WrongKey."""
+    using = using or router.db_for_read(Control)
+    [step] = steps_of([kind])
+    number, number2 = step.get_key(key, key2, using=using)
+    return preview_event(kind=kind, key=number, key2=number2, language=language, using=using)
 
 
 def preview_event(
@@ -83,7 +94,7 @@ def preview_event(
     if mails and not language:
         return [preview_mail(mail, using=using) for mail in mails]
     inquiry = Inquiry(using=using, conf=conf(), now=dialect_of(connections[using]).now(connections[using]))
-    rows = events_of(step, inquiry).filter(key=key, **({} if key2 is None else {"key2": key2}))
+    rows = step.only(events_of(step, inquiry), key=key, key2=key2)
     names = reading_order(columns_of(rows))
     read = event_reader(step.kind, names)
     events = [read(row) for row in rows.values_list(*names)[:10]]
@@ -106,7 +117,9 @@ def preview_candidate(step: Step, event: Event, language: str) -> Preview:
     [message] = make_messages(step, [asked], fold_local_part=conf().FOLD_LOCAL_PART)
     if not step.template:
         raise UnknownMail(f"step {step.kind} sends no mail")
-    values = template_values(thaw(json.loads(message.payload)), kind=event.kind, key=event.key, key2=event.key2)
+    values = template_values(
+        thaw(json.loads(message.payload)), kind=event.kind, key=event.original_key or event.key, key2=event.key2
+    )
     body = render_body(step.template, values, language=spoken)
     source = "would be queued" if message.state == "queued" else f"would be blocked: {message.problem}"
     return Preview(source, message.subject, body.text, body.html, message.recipients, spoken, {})

@@ -10,9 +10,10 @@ from django.db.models import QuerySet
 
 from ..conf import conf
 from ..dialects import dialect_of
-from ..messages.builder import Message, make_messages
+from ..messages.builder import Message, make_messages, problem_text
 from ..messages.values import thaw
 from ..models import MailQueue, MailState, TaskQueue
+from ..notes import as_data, note
 from ..passes.rows import task_row
 from ..steps import Event, Scope, Step, columns_of, event_reader, reading_order, step_of, supported_language
 
@@ -66,7 +67,8 @@ def values_of_task(message: Message) -> dict[str, object]:
 def values_of(message: Message, step: Step) -> dict[str, object]:
     """Return what a mail's row gets from a message; what could not be made again says why."""
     if not message.subject:
-        return {"problem": message.problem}
+        return {"problem": message.problem, "notes": as_data(message.notes)}
+    notes = message.notes or (note("made_anew"),)
     return {
         "template": step.template,
         "subject": message.subject,
@@ -74,7 +76,8 @@ def values_of(message: Message, step: Step) -> dict[str, object]:
         "language": message.language,
         "payload": json.loads(message.payload),
         "tenant": message.tenant,
-        "problem": message.problem or "made anew; not yet released",
+        "problem": problem_text(notes),
+        "notes": as_data(notes),
     }
 
 
@@ -83,7 +86,9 @@ def try_event(step: Step, mail: MailQueue, *, now: datetime, using: str) -> Even
     try:
         found = step.keyed_events(Scope(now=now), using=using)
         names = reading_order(columns_of(found))
-        row = found.filter(key=mail.control.key, key2=mail.control.key2).values_list(*names).first()
+        control = mail.control
+        asked = step.only(found, key=control.key, key2=control.key2, original_key=control.original_key)
+        row = asked.values_list(*names).first()
         event = event_reader(step.kind, names)(row) if row else None
     except Exception:  # a step that fails must not keep the mails of others from being released
         logger.exception("the event of mail %s cannot be read", mail.pk)
@@ -100,5 +105,12 @@ def frozen_event(mail: MailQueue) -> Event | None:
     control = mail.control
     language = supported_language(mail.language)
     return Event(
-        control.kind, control.key, control.key2, mail.recipients, language, "", thaw(mail.payload), mail.tenant
+        control.kind,
+        control.key,
+        control.key2,
+        mail.recipients,
+        language,
+        values=thaw(mail.payload),
+        tenant=mail.tenant,
+        original_key=control.original_key,
     )

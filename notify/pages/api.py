@@ -1,4 +1,4 @@
-"""What the API tells of this engine: the lists of the pages, as JSON."""
+"""What the API shows of this engine: the lists of the pages, as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,24 +24,39 @@ from kwit.api.resources import (
 from kwit.people.tenants import of_model, tenants_of
 
 from ..explain.event import explain_event
+from ..explain.messages import holders_in, lock_code_of
 from ..models import Attempt, Channel, Control, MailQueue, Outcome, RunLog, Suppression, TaskQueue
+from ..notes import english
 from .attempts import ATTEMPTS_SHOWN
-from .badges import skip_of
 from .explain import MAIL_PERMISSION, STORIES_MAX, filters_for
 from .runs import ORDER, RunLogAdmin
 
-RUN = ("started_at", "ended_at", "ms", "candidates", "mails", "tasks", "outcome", "error", "is_full", "host", "pid")
+RUN = (
+    "started_at",
+    "ended_at",
+    "ms",
+    "candidates",
+    "mails",
+    "tasks",
+    "outcome",
+    "error",
+    "notes",
+    "is_full",
+    "host",
+    "pid",
+)
 RUN_COLUMNS = model_columns(RunLog, "id", "pass_id", "step", *RUN)
 STEP_COLUMNS = model_columns(RunLog, "id", "step", *RUN)
 EVENT = (
     Column("kind", TEXT, lambda row: row.control.kind),
     Column("key", INTEGER, lambda row: row.control.key),
     Column("key2", INTEGER, lambda row: row.control.key2),
+    Column("original_key", TEXT, lambda row: row.control.original_key),
 )
 ATTEMPT_COLUMNS = model_columns(
     Attempt,
     *("id", "number", "part", "recipient", "outcome", "code", "enhanced"),
-    *("text", "at", "worker", "channel", "is_overruled"),
+    *("text", "notes", "at", "worker", "channel", "is_overruled"),
 )
 
 
@@ -80,8 +95,8 @@ class SkippedRuns(Resource):
     model = RunLog
     columns = (
         *model_columns(RunLog, "id", "pass_id", "started_at", "host", "pid"),
-        Column("lock_code", TEXT, lambda row: skip_of(row.error).code),
-        Column("held_by", TEXT, lambda row: skip_of(row.error).holder),
+        Column("lock_code", TEXT, lock_code_of),
+        Column("held_by", TEXT, lambda row: english(holders_in(row)) or row.error or ""),
     )
 
     def filters(self, request: HttpRequest) -> Sequence[Filter]:
@@ -103,7 +118,9 @@ class Controls(Resource):
     name = "control"
     about = "The control table: one row per event that has had its message prepared."
     model = Control
-    columns = model_columns(Control, "id", "kind", "key", "key2", "tenant", "language", "recipients", "created_at")
+    columns = model_columns(
+        Control, "id", "kind", "key", "key2", "original_key", "tenant", "language", "recipients", "created_at"
+    )
 
 
 class Mails(Resource):
@@ -121,6 +138,7 @@ class Mails(Resource):
                 "tenant",
                 "state",
                 "problem",
+                "notes",
                 "subject",
                 "recipients",
                 "language",
@@ -212,7 +230,9 @@ class Explain(Source):
 
         Of an event of another tenant there is as little to say as of one that is nowhere.
         """
-        kind, key, key2 = asked["kind"], asked["key"], asked.get("key2")
+        kind = asked["kind"]
+        key, made = asked["key"].of_kind(kind)
+        key2 = asked.get("key2", made)
         if key2 is None:
             rows = of_model(request.user, Control).filter(kind=kind, key=key).order_by("key2")
             if len(known := list(rows.values_list("key2", flat=True)[: STORIES_MAX + 1])) > STORIES_MAX:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 from kwit.admin.components import NONE, Cell, Fact, Row, Section, Table
 
 from ..addresses import parse_recipients
+from ..explain.messages import say_attempt
 from ..models import Attempt, Channel, HeldFor, MailQueue, MailState, Suppression
 from .badges import ATTEMPTS, PAUSED, STATES, addressees, line_of
 from .stats import CHANNELS_MAX
@@ -125,9 +126,10 @@ def attempts_table(around: Around) -> Table:
 
 def attempt_row(attempt: Attempt) -> Row:
     """Return one attempt for one recipient."""
-    words, fold = line_of(attempt.text), None
-    if words != attempt.text:
-        lines = [Row(cells=[Cell(text=line)]) for line in attempt.text.split("\n")]
+    text = say_attempt(attempt)
+    words, fold = line_of(text), None
+    if words != text:
+        lines = [Row(cells=[Cell(text=line)]) for line in text.split("\n")]
         fold = Table(head=[_("the server's words")], rows=lines)
     badge, overruled = ATTEMPTS[attempt.outcome], _("overruled by a person")
     return Row(

@@ -1,8 +1,7 @@
-"""Outcomes and states as word, icon and colour; ages and parts of log texts in words; pure."""
+"""Outcomes and states as word, icon and colour; ages; pure."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +10,6 @@ from django.utils.translation import gettext_lazy as _
 
 from kwit.admin.components import Badge, Text
 
-from ..explain.messages import SKIPPED
 from ..models import AttemptOutcome, MailState, Outcome, RunLog
 from ..steps import registered
 
@@ -59,20 +57,6 @@ def outcome_of(row: RunLog) -> Badge:
 def age(at: datetime, *, now: datetime) -> str:
     """Return how long ago a moment was."""
     return timesince(at, now)
-
-
-@dataclass(frozen=True)
-class Skip:
-    """What a skipped pass said: the lock's code, and who held it."""
-
-    code: str
-    holder: str
-
-
-def skip_of(text: str | None) -> Skip:
-    """Read the text of a skipped pass."""
-    found = SKIPPED.match(text or "")
-    return Skip(found["code"], found["holder"]) if found else Skip("?", text or "")
 
 
 def line_of(text: str | None) -> str:

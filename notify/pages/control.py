@@ -14,10 +14,11 @@ from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, 
 from kwit.admin.filters import ChoiceFilter, FilterValues, NumberFilter, equals
 from kwit.people.tenants import of_model, tenants_of
 
-from ..explain.messages import problem_of
+from ..explain.messages import say_problem
 from ..models import Control, MailQueue, RunLog, TaskQueue
 from .badges import STATES, addressees, kinds
 from .explain import explain_page, explain_url
+from .keys import KeyFilter, key_shown, of_key
 
 #: Messages shown on an event's page; a kind makes one mail and one task.
 MESSAGES_MAX = 20
@@ -44,7 +45,7 @@ class ControlAdmin(ReadOnlyAdmin):
     numbers = frozenset({2, 3})
     filters = (
         ChoiceFilter("kind", gettext_lazy("Kind"), equals("kind"), choices=kinds),
-        NumberFilter("key", gettext_lazy("Key"), equals("key")),
+        KeyFilter("key", gettext_lazy("Key"), of_key),
         NumberFilter("key2", gettext_lazy("Key 2"), lambda rows, value: rows),
     )
 
@@ -91,7 +92,7 @@ class ControlAdmin(ReadOnlyAdmin):
         return [
             Cell(text=row, url=self.url("change", row.pk)),
             Cell(text=row.kind),
-            Cell(text=row.key, is_number=True),
+            Cell(text=key_shown(row), is_number=not row.original_key),
             Cell(text=row.key2, is_number=True),
             Cell(text=row.language),
             Cell(text=row.recipients),
@@ -134,7 +135,7 @@ class ControlAdmin(ReadOnlyAdmin):
                     Cell(badge=STATES[mail.state]),
                     Cell(text=mail.subject),
                     Cell(text=addressees(mail.recipients)),
-                    Cell(text=problem_of(mail.problem)),
+                    Cell(text=say_problem(mail)),
                     Cell(at=mail.due_at),
                 ]
             )

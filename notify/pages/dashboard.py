@@ -18,9 +18,9 @@ from kwit.admin.keyset import count_text
 from kwit.admin.time_ranges import TimeRange
 
 from ..conf import conf
-from ..explain.messages import holder_of, logged
+from ..explain.messages import say_first_holder, say_holder, say_logged
 from ..models import MailState, Outcome
-from .badges import OUTCOMES, PAUSED, STATES, age, kinds, line_of, skip_of
+from .badges import OUTCOMES, PAUSED, STATES, age, kinds, line_of
 from .stats import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sent_by_kind, sums_of
 
 #: Skips in a row that are still normal: a pass may take longer than the pause between two.
@@ -57,27 +57,27 @@ def build_passes(request: HttpRequest, window: TimeRange) -> PanelContent:
 
 
 def age_tiles(newest: Latest, window: TimeRange) -> list[Tile]:
-    """Return how long ago the last good pass and the last full looks were, and how many were skipped since."""
+    """Return how long ago the last good pass and the last full scans were, and how many were skipped since."""
     tiles = []
     if newest.good is None:
         tiles.append(Tile(_("last good pass"), _("never")))
     else:
         ago = _("%s ago") % age(newest.good.started_at, now=window.now)
         tiles.append(Tile(_("last good pass"), ago, url("runlog", "change", newest.good.pk)))
-    looked = [(newest.full.get(kind), kind) for kind, _word in kinds()]
-    oldest, step = min(((at, kind) for at, kind in looked if at), default=(None, ""))
-    if oldest is None or any(at is None for at, _kind in looked):
-        tiles.append(Tile(_("last look at all events"), _("not by every step")))
+    scanned = [(newest.full.get(kind), kind) for kind, _word in kinds()]
+    oldest, step = min(((at, kind) for at, kind in scanned if at), default=(None, ""))
+    if oldest is None or any(at is None for at, _kind in scanned):
+        tiles.append(Tile(_("last full scan"), _("not by every step")))
     else:
         ago = _("%s ago") % age(oldest, now=window.now)
         moment = oldest.isoformat()
-        tiles.append(Tile(_("last look at all events"), ago, url("runlog", step=step, since=moment, until=moment)))
+        tiles.append(Tile(_("last full scan"), ago, url("runlog", step=step, since=moment, until=moment)))
     tiles.append(Tile(_("skipped in a row"), shown_skips(newest), url("runlog", "skipped")))
     return tiles
 
 
 def shown_skips(newest: Latest) -> str:
-    """Return how many passes were skipped in a row, as far as was looked."""
+    """Return how many passes were skipped in a row; a plus sign when there may be more."""
     count = len(newest.skipped)
     return f"{count}+" if count == LATEST_MAX else str(count)
 
@@ -89,8 +89,7 @@ def lock_tiles(newest: Latest) -> list[Tile]:
         holder, link = _("host %(host)s, process %(pid)s") % values, url("runlog", "change", newest.running.pk)
     elif newest.skipped:
         # By the log or by the database; the list of skips has both.
-        first = skip_of(newest.skipped[0].error).holder.partition("; ")[0]
-        holder, link = holder_of(first), url("runlog", "skipped")
+        holder, link = say_first_holder(newest.skipped[0]), url("runlog", "skipped")
     else:
         return []
     return [Tile(_("the lock is held by"), holder, link)]
@@ -120,13 +119,13 @@ def pass_findings(newest: Latest, window: TimeRange) -> list[Finding]:
         what_to_do = _("See that notify_pass runs regularly, from cron or as a service; or run a pass now.")
         found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=url("runlog")))
     if newest.newest is not None and newest.newest.outcome == Outcome.ERROR:
-        text = _("The last pass failed: %s") % line_of(logged(newest.newest.error or ""))
+        text = _("The last pass failed: %s") % line_of(say_logged(newest.newest))
         what_to_do = _("Read the error in full; the next pass repeats what is missing.")
         link = url("runlog", "change", newest.newest.pk)
         found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=link))
     if len(newest.skipped) > SKIPS_NORMAL:
         text = ngettext("%s pass was skipped in a row.", "%s passes were skipped in a row.", len(newest.skipped))
-        holder = holder_of(skip_of(newest.skipped[0].error).holder)
+        holder = say_holder(newest.skipped[0])
         what_to_do = _("The lock is held by %s. See whether that process still works.") % holder
         found.append(
             Finding(
@@ -137,7 +136,7 @@ def pass_findings(newest: Latest, window: TimeRange) -> list[Finding]:
             )
         )
     for row in newest.waiting:
-        text = _("%(kind)s: %(text)s") % {"kind": row.step, "text": line_of(logged(row.error or ""))}
+        text = _("%(kind)s: %(text)s") % {"kind": row.step, "text": line_of(say_logged(row))}
         what_to_do = _("They are prepared by the next passes, oldest first. If so many are a mistake, stop the passes.")
         link = url("runlog", "change", row.pk)
         found.append(Finding(badge=OUTCOMES[Outcome.WARNING], text=text, what_to_do=what_to_do, url=link))
@@ -158,7 +157,7 @@ def durations_chart(sums: Sums, window: TimeRange) -> Chart:
     """Return how long passes took."""
     series = [
         Series(name=_("median"), tone="c1", values=sums.median_ms),
-        Series(name=_("95 of 100 at most"), tone="c2", values=sums.p95_ms),
+        Series(name=_("95th percentile"), tone="c2", values=sums.p95_ms),
     ]
     return lines(title=_("Duration of a pass"), labels=window.labels(), series=series, first=_("time"), unit=" ms")
 

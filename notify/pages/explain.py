@@ -17,6 +17,7 @@ from kwit.people.tenants import of_model, tenants_of
 from ..explain.event import EventStory, explain_event
 from ..models import KIND_LENGTH_MAX, Control, MailQueue, RunLog, TaskQueue
 from .badges import kinds
+from .keys import KeyFilter, of_key
 
 #: Events of one key whose stories are told together; of more, their names are listed.
 STORIES_MAX = 10
@@ -55,14 +56,16 @@ def filters_for(given: str) -> tuple[Filter, ...]:
     extra = [(given, given)] if 0 < len(given) <= KIND_LENGTH_MAX else []
     return (
         ChoiceFilter("kind", _("Kind"), equals("kind"), choices=lambda: dict([*kinds(), *extra]).items()),
-        NumberFilter("key", _("Key"), equals("key")),
+        KeyFilter("key", _("Key"), of_key, kind=given),
         NumberFilter("key2", _("Key 2"), equals("key2")),
     )
 
 
 def told(admin: ReadOnlyAdmin, request: HttpRequest, asked: Mapping[str, Any]) -> list[Section]:
     """Return the stories of a key's events, or their names when there are many."""
-    kind, key, key2 = asked["kind"], asked["key"], asked.get("key2")
+    kind = asked["kind"]
+    key, made = asked["key"].of_kind(kind)
+    key2 = asked.get("key2", made)
     if key2 is None:
         rows = of_model(request.user, Control).filter(kind=kind, key=key).order_by("key2")
         known = list(rows.values_list("key2", flat=True)[: LISTED_MAX + 1])
@@ -103,5 +106,4 @@ def story_of(admin: ReadOnlyAdmin, request: HttpRequest, event: EventStory) -> S
                 name=_("task"), cell=Cell(text=task.id, url=admin.url_if_allowed(request, TaskQueue, "change", task.id))
             )
         )
-    name = f"{event.kind} {event.key}" + (f"/{event.key2}" if event.key2 else "")
-    return Section(title=name, facts=facts, lines=event.sentences)
+    return Section(title=event.name, facts=facts, lines=event.sentences)

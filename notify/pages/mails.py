@@ -21,7 +21,7 @@ from kwit.admin.filters import ChoiceFilter, FilterValues, UuidFilter, equals
 from kwit.middleware import sandboxed
 from kwit.people.tenants import tenants_of
 
-from ..explain.messages import problem_of
+from ..explain.messages import say_problem
 from ..messages.values import LANGUAGE, readable
 from ..models import Control, MailQueue, MailState, RunLog
 from ..operations.preview import Preview, preview_mail
@@ -96,7 +96,7 @@ class MailQueueAdmin(ReadOnlyAdmin):
             Cell(text=age(mail.due_at, now=timezone.now())),
             Cell(text=line_of(mail.subject)),
             Cell(text=line_of(addressees(mail.recipients))),
-            Cell(text=line_of(problem_of(mail.problem))),
+            Cell(text=line_of(say_problem(mail))),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
@@ -104,7 +104,7 @@ class MailQueueAdmin(ReadOnlyAdmin):
         now, way = timezone.now(), partial(self.url_if_allowed, request)
         sections = [Section(facts=self.facts(request, row))]
         if row.problem:
-            sections.insert(0, Section(title=_("What is wrong"), text=problem_of(row.problem)))
+            sections.insert(0, Section(title=_("What is wrong"), text=say_problem(row)))
         around = look_around(row, now=now, is_whole=tenants_of(request.user) is None)
         sections += sections_of(around, now=now, way=way, frame_url=self.url("html", row.pk))
         values = json.dumps(readable(row.payload), ensure_ascii=False, indent=2)

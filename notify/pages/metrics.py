@@ -1,7 +1,6 @@
-"""What notifications tell /metrics and /healthz: bounded queries, each a range of an index or its first row."""
+"""What notifications report to /metrics and /healthz: bounded queries, each a range of an index or its first row."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -16,20 +15,20 @@ from kwit.probes import health
 from kwit.probes.meters import RECENT_S, Gauge, Meter, Metric, gauge, histogram, register
 
 from ..models import Attempt, Channel, MailQueue, Outcome, RunLog, TaskQueue
+from ..notes import try_find
 from .badges import kinds
 from .stats import GOOD, LATEST_MAX, LOG_ROWS_MAX, RAN, WAITING, Latest, latest, sent_by_kind
 
 #: Rows counted per queue and state: an index is read that far in some tens of milliseconds.
 DEPTH_MAX = 100_000
-#: Channels told; a site has one or two.
-CHANNELS_TOLD = 100
+#: Channels reported; a site has one or two.
+CHANNELS_MAX = 100
 #: Seconds; an ordinary pass takes some hundredths of one, a baseline minutes.
 DURATION_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-WAIT = re.compile(r"circuit breaker: \d+ prepared, (\d+) wait")
 
 
 def read(now: datetime) -> Iterator[Metric]:
-    """Yield everything there is to say; about twenty bounded queries."""
+    """Yield every measure; about twenty bounded queries."""
     since = now - timedelta(seconds=RECENT_S)
     newest = latest()
     yield from passes(newest, now=now, since=since)
@@ -50,7 +49,7 @@ def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Metric
     about = "Seconds since the last pass began that ended well; +Inf when there is none"
     yield gauge("kwit_pass_last_good_age_seconds", about, age_s(good, now=now))
     full = [((kind,), age_s(newest.full.get(kind), now=now)) for kind, _word in kinds()]
-    about = "Seconds since a step last looked at all events; +Inf when the log knows of none"
+    about = "Seconds since a step last scanned all events; +Inf when the log knows of none"
     yield Gauge(name="kwit_pass_last_full_age_seconds", about=about, labels=["kind"], samples=full)
     about = f"Passes skipped since the last one that ran, at most {LATEST_MAX}"
     yield gauge("kwit_passes_skipped_in_a_row", about, len(newest.skipped))
@@ -84,13 +83,14 @@ def kinds_of(newest: Latest, *, since: datetime) -> Iterator[Metric]:
         found = {row[0]: row[place] for row in sums}
         yield by_kind(name, about, names, found)
     yield by_kind("kwit_recent_mails_sent", "Mails that somebody got lately", names, sent)
-    waiting = {row.step: int(text[1]) for row in newest.waiting if (text := WAIT.search(row.error or ""))}
+    breakers = [(row.step, try_find(row.notes, "breaker")) for row in newest.waiting]
+    waiting = {step: found.params["waiting"] for step, found in breakers if found}
     about = "Events that wait behind the circuit breaker since the last pass"
     yield by_kind("kwit_breaker_waiting", about, names, waiting)
 
 
 def by_kind(name: str, about: str, names: Any, found: dict[str, int]) -> Gauge:
-    """Return a figure per kind, 0 for those without."""
+    """Return a number per kind, 0 for those without."""
     samples = [((kind,), found.get(kind, 0)) for kind in names]
     return Gauge(name=name, about=about, labels=["kind"], samples=samples)
 
@@ -135,7 +135,7 @@ def class_of(code: int | None) -> str:
 
 def channels(now: datetime) -> Iterator[Metric]:
     """Yield which way out pauses."""
-    found = list(Channel.objects.order_by("name")[:CHANNELS_TOLD])
+    found = list(Channel.objects.order_by("name")[:CHANNELS_MAX])
     paused = [((row.name,), float(row.paused_until is not None and row.paused_until > now)) for row in found]
     about = "1 while a channel pauses; a channel is here once it has paused"
     yield Gauge(name="kwit_channel_paused", about=about, labels=["channel"], samples=paused)

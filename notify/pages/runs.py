@@ -22,7 +22,6 @@ from kwit.admin.actions import Confirmation, record_action, start_command
 from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Section, Table, Text
 from kwit.admin.filters import (
-    INTEGER_TEXT,
     ChoiceFilter,
     DateTimeFilter,
     FilterValues,
@@ -30,10 +29,11 @@ from kwit.admin.filters import (
     Rows,
     UuidFilter,
     equals,
+    parse_integer,
 )
 from kwit.admin.keyset import AFTER, BEFORE, beyond, ordered, page_of
 
-from ..explain.messages import logged
+from ..explain.messages import say_logged
 from ..models import MailQueue, Outcome, RunLog, TaskQueue
 from .badges import DIED, OUTCOMES, kinds, line_of, outcome_of
 from .skipped_runs import SKIPS_PER_PAGE, skip_rows
@@ -142,14 +142,14 @@ class RunLogAdmin(ReadOnlyAdmin):
             Cell(text=row.mails, is_number=True),
             Cell(text=row.tasks, is_number=True),
             Cell(text=ms, is_number=True, bar=bar),
-            Cell(text=line_of(logged(row.error or ""))),
+            Cell(text=line_of(say_logged(row))),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
         """Return a pass or a step in full."""
         sections = [Section(facts=self.facts(request, row))]
         if row.error:
-            sections.append(Section(title=_("What happened"), text=logged(row.error)))
+            sections.append(Section(title=_("What happened"), text=say_logged(row)))
         if row.step == RunLog.WHOLE:
             steps = self.steps_of([row.pass_id]).get(row.pass_id, [])
             slowest = max((step.ms or 0 for step in steps), default=0)
@@ -178,7 +178,7 @@ class RunLogAdmin(ReadOnlyAdmin):
             Fact(name=_("candidates"), cell=Cell(text=row.candidates)),
             Fact(name=_("mails"), cell=Cell(text=row.mails, url=mails)),
             Fact(name=_("tasks"), cell=Cell(text=row.tasks, url=tasks)),
-            Fact(name=_("looked at all events"), cell=Cell(text=_("yes") if row.is_full else _("no"))),
+            Fact(name=_("scanned all events"), cell=Cell(text=_("yes") if row.is_full else _("no"))),
             Fact(name=_("host and process"), cell=Cell(text=f"{row.host or '?'} · {row.pid or '?'}")),
             Fact(
                 name=_("pass id"),
@@ -233,10 +233,7 @@ class RunLogAdmin(ReadOnlyAdmin):
         whole = self.get_queryset(request).filter(pass_id=pass_id, step=RunLog.WHOLE).first()
         if whole is not None:
             return redirect(self.url("change", whole.pk))
-        asked = request.GET.get("tried", str(BEGIN_S))
-        if not INTEGER_TEXT.fullmatch(asked):
-            raise BadRequest("tried is not a number")
-        tried = max(0, int(asked))
+        tried = waited_s(request.GET.get("tried", ""))
         is_waiting = tried < BEGIN_S
         text = (
             _("The process has been started; the pass has not written its row yet.")
@@ -297,3 +294,11 @@ SKIP_HEAD = (
     gettext_lazy("code"),
     gettext_lazy("held by"),
 )
+
+
+def waited_s(text: str) -> int:
+    """Return for how many seconds the page of a new pass has waited. Raises: BadRequest."""
+    try:
+        return min(abs(parse_integer(text)), BEGIN_S) if text else BEGIN_S
+    except ValueError as error:
+        raise BadRequest("tried is not a number of seconds") from error

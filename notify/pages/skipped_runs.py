@@ -10,9 +10,8 @@ from django.utils.timesince import timesince
 
 from kwit.admin.components import NONE, Cell, Row
 
-from ..explain.messages import holder_of
+from ..explain.messages import lock_code_of, say_holder
 from ..models import Outcome, RunLog
-from .badges import skip_of
 
 #: Rows read per page; a page has as many lines or fewer.
 SKIPS_PER_PAGE = 100
@@ -53,9 +52,8 @@ def passes_before(found: Sequence[RunLog]) -> dict[int, datetime | None]:
 def group_row(group: Sequence[RunLog], *, goes_on: bool, url: Callable[..., str]) -> Row:
     """Return the line of one run of skips."""
     newest, oldest = group[0], group[-1]
-    skips = [skip_of(row.error) for row in group]
-    codes = list(dict.fromkeys(skip.code for skip in skips))
-    holders = list(dict.fromkeys(skip.holder for skip in skips))
+    codes = list(dict.fromkeys(lock_code_of(row) for row in group))
+    holders = list(dict.fromkeys(say_holder(row) for row in group))
     more = f" … (+{len(holders) - HOLDERS_MAX})" if len(holders) > HOLDERS_MAX else ""
     return Row(
         cells=[
@@ -64,7 +62,7 @@ def group_row(group: Sequence[RunLog], *, goes_on: bool, url: Callable[..., str]
             Cell(text=f"{len(group)}+" if goes_on else len(group), is_number=True),
             Cell(text=timesince(oldest.started_at, newest.started_at) if len(group) > 1 else NONE),
             Cell(text=", ".join(codes), is_code=True),
-            Cell(text=" | ".join(map(holder_of, holders[:HOLDERS_MAX])) + more),
+            Cell(text=" | ".join(holders[:HOLDERS_MAX]) + more),
         ],
         key=str(newest.pk),
     )

@@ -1,8 +1,8 @@
 """
-The dashboard's figures: a fixed number of queries, each a range of an index or a bounded count.
+The dashboard's statistics: a fixed number of queries, each a range of an index or a bounded count.
 
-A range with more run-log rows than ``LOG_ROWS_MAX`` (a day: ``DAY_ROWS_MAX``) is looked at from its newest end, and the
-page says so.
+A range with more run-log rows than ``LOG_ROWS_MAX`` (a day: ``DAY_ROWS_MAX``) is read from its newest end, and the page
+says so.
 """
 
 import math
@@ -22,6 +22,7 @@ from kwit.people.tenants import User, tenants_of, within
 
 from ..conf import conf
 from ..models import Attempt, AttemptOutcome, Channel, MailQueue, MailState, Outcome, RunLog, TaskQueue
+from ..notes import try_find
 from ..steps import registered
 
 #: Run-log rows read for one page: a pass a minute with four steps fills seven days of it, read within a tenth second.
@@ -30,7 +31,7 @@ LOG_ROWS_MAX = 50_000
 DAY_ROWS_MAX = 15_000
 #: Counts go this far; the page then says "more than".
 COUNT_MAX = 1000
-#: Passes looked at to see how many were skipped in a row.
+#: Passes read to see how many were skipped in a row.
 LATEST_MAX = 200
 #: Paused channels shown; a site has one or two.
 CHANNELS_MAX = 10
@@ -148,13 +149,13 @@ def latest() -> Latest:
         newest=ran,
         running=next((row for row in found if row.outcome == Outcome.RUNNING), None),
         skipped=skipped,
-        waiting=[row for row in steps.order_by("pk") if "circuit breaker" in (row.error or "")],
-        full=full_looks(found[0].started_at if found else None),
+        waiting=[row for row in steps.order_by("pk") if try_find(row.notes, "breaker")],
+        full=full_scans(found[0].started_at if found else None),
     )
 
 
-def full_looks(now: datetime | None) -> dict[str, datetime]:
-    """Return when each step last looked at all events, as far as FULL_EVERY and a week back."""
+def full_scans(now: datetime | None) -> dict[str, datetime]:
+    """Return when each step last scanned all events, as far as FULL_EVERY and a week back."""
     if now is None:
         return {}
     since = now - conf().FULL_EVERY - timedelta(days=7)

@@ -14,8 +14,9 @@ from ..dialects import dialect_of
 from ..dialects.base import ControlRow
 from ..errors import NotAdopted
 from ..models import Control
+from ..notes import english
 from ..steps import registered
-from .lock import PassLock, describe_holder
+from .lock import PassLock, holders_of
 
 #: Rows read and written at a time.
 CHUNK_ROWS = 2000
@@ -106,7 +107,7 @@ def adopt(source: Source, *, is_dry_run: bool = False, using: str | None = None)
     lock = PassLock(using=using)
     answer = lock.acquire(wait_s=0, is_stopping=lambda: False)
     if not answer.is_granted:
-        raise NotAdopted(f"a pass is running: {describe_holder(answer, using=using)}")
+        raise NotAdopted(f"a pass is running: {english(holders_of(answer, using=using))}")
     adoption = Adoption()
     try:
         with transaction.atomic(using=using, durable=True):

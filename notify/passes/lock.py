@@ -2,7 +2,7 @@
 The pass lock: one pass at a time per database, on the connection that commits.
 
 It only saves work. What makes a pass right is the unique constraint; what makes a holder that lost its lock stop is
-the fence: every transaction asks first whether the lock and the open row of the run log are still its own.
+the check in every transaction: whether the lock and the open row of the run log are still its own.
 """
 
 import time
@@ -16,6 +16,7 @@ from ..dialects import dialect_of
 from ..dialects.base import LockAnswer
 from ..errors import LockLost
 from ..models import RunLog
+from ..notes import Note, note
 
 #: Seconds between two tries while waiting for the lock.
 POLL_S = 0.1
@@ -45,30 +46,30 @@ class PassLock:
     def check(self, pass_id: UUID) -> None:
         """Make sure that the pass may write. Raises: LockLost."""
         if not self.dialect.is_locked(self.connection, self.token):
-            raise LockLost("the pass lock was lost: its database session ended or its lock file was deleted")
+            raise LockLost(note("lock_ended"))
         if not RunLog.objects.using(self.using).is_open(pass_id):
-            raise LockLost("the pass lock was lost: another pass has taken it and closed this pass in the run log")
+            raise LockLost(note("lock_taken"))
 
-    def release(self) -> str:
-        """Give the lock back; return what went wrong, empty when nothing did."""
+    def release(self) -> Note | None:
+        """Give the lock back; return what went wrong, None when nothing did."""
         try:
             self.dialect.unlock(self.connection, self.token)
         except DatabaseError as error:
-            # The session is gone and the lock with it. The first error of the pass is the one to tell.
+            # The session has ended and the lock with it. The first error of the pass is the one to report.
             self.connection.close()
-            return f"the lock could not be released: {error}"
-        return ""
+            return note("lock_not_released", error=error)
+        return None
 
 
-def describe_holder(answer: LockAnswer, *, using: str) -> str:
-    """Say who holds the lock: by the run log, and by what the database itself knows."""
+def holders_of(answer: LockAnswer, *, using: str) -> list[Note]:
+    """Return who holds the lock: by the run log, and by what the database itself knows."""
     running = RunLog.objects.using(using).running()
     whole = running.wholes().order_by("-started_at", "-pk").first()
     known = []
     if whole is not None:
         step = running.filter(pass_id=whole.pass_id).exclude(step=RunLog.WHOLE).order_by("-pk").first()
-        at = f"in step {step.step}" if step else "between two steps"
-        known.append(f"host {whole.host}, process {whole.pid}, since {whole.started_at:%Y-%m-%dT%H:%M:%S%z}, {at}")
+        values = {"host": whole.host, "pid": whole.pid, "since": whole.started_at}
+        known.append(note("holder_in_step", **values, step=step.step) if step else note("holder_between", **values))
     if answer.holder:
         known.append(answer.holder)
-    return "; ".join(known) or "a session that has no row in the run log"
+    return known or [note("holder_unknown")]

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..dialects.base import ControlRow, MailRow, TaskRow
-from ..messages.builder import BLOCKED, QUEUED, Message
+from ..messages.builder import BLOCKED, QUEUED, Message, problem_text
 from ..messages.values import ENCODER
 from ..models import SUBJECT_UNITS_MAX
+from ..notes import as_text
 from ..steps import Step
 from ..text import shorten
 
@@ -17,7 +18,8 @@ STATES = (QUEUED.value, BLOCKED.value)
 def control_row(message: Message) -> ControlRow:
     """Return the control row of a message."""
     event = message.event
-    return ControlRow(event.key, event.key2, message.language, ", ".join(message.recipients), message.tenant)
+    people = ", ".join(message.recipients)
+    return ControlRow(event.key, event.key2, message.language, people, message.tenant, event.original_key)
 
 
 def mail_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int]) -> list[MailRow]:
@@ -32,9 +34,18 @@ def mail_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int
     return [
         # By place, as in ``finished``.
         MailRow(
-            pk, template, subject, json_array(recipients), language, payload, STATES[state is BLOCKED], problem, tenant
+            pk,
+            template,
+            subject,
+            json_array(recipients),
+            language,
+            payload,
+            STATES[state is BLOCKED],
+            problem_text(notes),
+            tenant,
+            as_text(notes),
         )
-        for pk, (_event, language, recipients, subject, _title, payload, state, problem, tenant) in zip(
+        for pk, (_event, language, recipients, subject, _title, payload, state, notes, tenant) in zip(
             control_ids, messages, strict=True
         )
     ]

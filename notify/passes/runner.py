@@ -1,38 +1,33 @@
-"""run_pass: lock, open the log row, steps, prune, close."""
+"""run_pass: take the lock, open the log, run the steps, prune, close."""
 
 import contextlib
 import logging
-import os
-import socket
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 from uuid import UUID
 
 from django.db import DatabaseError, Error, connections, router
-from django.db.models import Case, F, Value, When
 from django.db.transaction import TransactionManagementError
 
 from ..checks import faults_of, is_storable_kind
 from ..conf import conf
 from ..dialects import dialect_of
-from ..dialects.base import LockAnswer
 from ..errors import LockLost, LockUnusable, PassKnown
 from ..messages.builder import Message
 from ..models import ERROR_CHARS_MAX, KIND_LENGTH_MAX, Outcome, RunLog
+from ..notes import Note, english, note
 from ..steps import Step, steps_of
 from ..text import stored
-from .lock import PassLock, describe_holder
-from .writer import Job, Tally, prepare
+from .context import PassContext, StepProgress
+from .lock import PassLock, holders_of
+from .run_log import PassLog, drop_ended_session
+from .writer import prepare
 
 logger = logging.getLogger(__name__)
-
-#: Rows per statement when the run log is pruned: below SQL Server's 5,000 for lock escalation, a short wait anywhere.
-PRUNE_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -58,25 +53,31 @@ class PassReport:
     steps: tuple[StepReport, ...] = ()
     error: str | None = None
     listed: tuple[Message, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass
-class Run:
+class RunningPass:
     """A pass under way."""
 
-    job: Job
-    started: float
-    started_at: datetime
+    context: PassContext
+    log: PassLog
     reports: list[StepReport] = field(default_factory=list)
     listed: list[Message] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    #: When each row of the log was opened, by its step.
-    opened_at: dict[str, datetime] = field(default_factory=dict)
+    errors: list[Note] = field(default_factory=list)
+    warnings: list[Note] = field(default_factory=list)
 
-    def elapsed_ms(self, since: float | None = None) -> int:
-        """Return the milliseconds since a reading of the monotonic clock; never negative."""
-        return round((time.monotonic() - (self.started if since is None else since)) * 1000)
+    def report(self, outcome: Outcome, notes: Sequence[Note]) -> PassReport:
+        """Return what the pass did."""
+        return PassReport(
+            pass_id=self.context.pass_id,
+            outcome=outcome,
+            ms=self.log.elapsed_ms(),
+            steps=tuple(self.reports),
+            error=english(notes) or None,
+            listed=tuple(self.listed),
+            notes=tuple(notes),
+        )
 
 
 def run_pass(
@@ -113,7 +114,7 @@ def run_pass(
         raise PassKnown(f"pass {pass_id} is in the run log already; a pass has an id of its own")
     pass_id = pass_id or uuid.uuid4()
     lock = PassLock(using=using) if is_locking else None
-    job = Job(
+    context = PassContext(
         using=using,
         pass_id=pass_id,
         conf=settings,
@@ -122,137 +123,110 @@ def run_pass(
         is_dry_run=is_dry_run,
         is_baseline=is_baseline,
         guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
-        is_alone=lock is not None,
         is_stopping=is_stopping,
     )
-    run = Run(job=job, started=started, started_at=started_at)
-    before = job.dialect.enter_pass(connection)
+    running = RunningPass(context, PassLog(context, started, started_at))
+    before = context.dialect.enter_pass(connection)
     try:
-        return run_steps(run, steps) if lock is None else run_locked(run, steps, lock, wait_s=wait_s)
+        return run_steps(running, steps) if lock is None else run_locked(running, steps, lock, wait_s=wait_s)
     finally:
-        # A session that is gone took its settings along.
+        # A session that has ended took its settings along.
         with contextlib.suppress(Error):
-            job.dialect.leave_pass(connection, before)
+            context.dialect.leave_pass(connection, before)
 
 
-def run_locked(run: Run, steps: Iterable[Step], lock: PassLock, *, wait_s: float) -> PassReport:
+def run_locked(running: RunningPass, steps: Iterable[Step], lock: PassLock, *, wait_s: float) -> PassReport:
     """Run the steps under the pass lock, or log why not."""
+    context = running.context
     try:
-        answer = lock.acquire(wait_s=wait_s, is_stopping=run.job.is_stopping)
+        answer = lock.acquire(wait_s=wait_s, is_stopping=context.is_stopping)
     except LockUnusable as error:
-        return refuse(run, Outcome.ERROR, f"{error}")
+        return refuse(running, Outcome.ERROR, note("text", text=error))
     if not answer.is_granted:
-        return refuse(run, Outcome.SKIPPED, skipped_text(answer, using=run.job.using))
+        holders = holders_of(answer, using=context.using)
+        return refuse(running, Outcome.SKIPPED, note("skipped", code=answer.code, holder=holders))
     try:
         try:
-            if not run.job.is_dry_run:
-                close_dead(run)
+            if not context.is_dry_run:
+                running.log.close_dead()
         except Error as error:
-            drop_ended_session(run.job.using)
-            return refuse(run, Outcome.ERROR, f"the rows of dead passes could not be closed: {error}")
-        return run_steps(run, steps)
+            drop_ended_session(context.using)
+            return refuse(running, Outcome.ERROR, note("dead_not_closed", error=error))
+        return run_steps(running, steps)
     finally:
-        if problem := lock.release():
-            note_release(run, problem)
+        if warning := lock.release():
+            logger.warning("pass %s: %s", context.pass_id, warning.english)
+            running.log.add_warning(warning)
 
 
-def skipped_text(answer: LockAnswer, *, using: str) -> str:
-    """Return what the log says of a pass that found the lock busy."""
-    return f"SKIPPED: lock code {answer.code}, held by {describe_holder(answer, using=using)}"
-
-
-def refuse(run: Run, outcome: Outcome, text: str) -> PassReport:
+def refuse(running: RunningPass, outcome: Outcome, why: Note) -> PassReport:
     """Log a pass that did not start."""
     if outcome == Outcome.ERROR:
-        logger.error("pass %s: %s", run.job.pass_id, text)
-    if not run.job.is_dry_run:
-        # One statement: a row that says running, if only for a moment, would be taken for the holder of the lock.
-        ms = run.elapsed_ms()
-        ended_at = run.started_at + timedelta(milliseconds=ms)
-        open_row(run, RunLog.WHOLE, outcome=outcome, ms=ms, ended_at=ended_at, error=stored(text, ERROR_CHARS_MAX))
-    return PassReport(run.job.pass_id, outcome, run.elapsed_ms(), error=text)
+        logger.error("pass %s: %s", running.context.pass_id, why.english)
+    if not running.context.is_dry_run:
+        running.log.write_refused(outcome, [why])
+    return running.report(outcome, [why])
 
 
-def close_dead(run: Run) -> None:
-    """Close the rows of passes that ended without a word: we hold the lock, so none of them is running."""
-    RunLog.objects.using(run.job.using).running().exclude(pass_id=run.job.pass_id).update(
-        outcome=Outcome.ERROR,
-        # A clock that was set back must not make a duration negative.
-        ended_at=Case(When(started_at__gt=run.started_at, then=F("started_at")), default=Value(run.started_at)),
-        error="died: the process ended without closing its pass",
-    )
-
-
-def run_steps(run: Run, steps: Iterable[Step]) -> PassReport:
+def run_steps(running: RunningPass, steps: Iterable[Step]) -> PassReport:
     """Run steps and prune, each failing alone; close the pass."""
     try:
-        if not run.job.is_dry_run:
-            open_row(run, RunLog.WHOLE)
+        if not running.context.is_dry_run:
+            running.log.open_row(RunLog.WHOLE)
         for step in steps:
-            if run.job.is_stopping():
-                run.warnings.append(f"stopped on request before step {step.kind}")
+            if running.context.is_stopping():
+                running.warnings.append(note("stopped_before", step=step.kind))
                 break
-            if not run_step(run, step):
+            if not run_step(running, step):
                 break
         else:
-            prune(run)
-        return close_pass(run)
+            prune(running)
+        return close_pass(running)
     except (KeyboardInterrupt, SystemExit) as interruption:
-        note_interrupted(run, type(interruption).__name__)
+        running.log.close_interrupted(type(interruption).__name__)
         raise
 
 
-def note_interrupted(run: Run, name: str) -> None:
-    """Close the rows of a pass that is interrupted in the middle: they must not say running until the next pass."""
-    closed = {report.step for report in run.reports}
-    # Should the session have gone, too, the next pass finds them.
-    with contextlib.suppress(Error):
-        drop_ended_session(run.job.using)
-        for step in [step for step in run.opened_at if step not in closed]:
-            since = run.opened_at[step] - run.started_at
-            ms = run.elapsed_ms() - since // timedelta(milliseconds=1)
-            close_row(run, step, outcome=Outcome.ERROR, ms=ms, error=f"interrupted: {name}")
-
-
-def run_step(run: Run, step: Step) -> bool:
+def run_step(running: RunningPass, step: Step) -> bool:
     """Run one step and log it; return whether the pass may go on."""
-    job, started, name = run.job, time.monotonic(), logged_name(step)
-    tally, may_go_on, is_full = Tally(), True, False
+    context, log = running.context, running.log
+    started, name = time.monotonic(), logged_name(step)
+    progress, may_go_on, is_full = StepProgress(), True, False
     try:
-        is_full = job.is_full or job.is_baseline or is_full_due(run, name)
-        if not job.is_dry_run:
-            open_row(run, name)
-        tally.errors += faults_of(step)
-        if not tally.errors:
-            prepare(step, replace(job, is_full=is_full), tally)
+        is_full = context.is_full or context.is_baseline or log.is_full_scan_due(name)
+        if not context.is_dry_run:
+            log.open_row(name)
+        progress.errors += [note("text", text=fault) for fault in faults_of(step)]
+        if not progress.errors:
+            prepare(step, replace(context, is_full=is_full), progress)
     except LockLost as error:
-        may_go_on = note_lost(run, tally, error)
+        may_go_on = record_lost_lock(running, progress, error)
     except Exception as error:  # a step that fails must not keep the others from running
-        tally.errors.append(failure_text(error))
-        may_go_on = is_still_ours(run, tally)
+        progress.errors.append(exception_note(error))
+        may_go_on = is_lock_still_ours(running, progress)
+    notes = progress.errors + progress.warnings
     report = StepReport(
         step=name,
-        outcome=Outcome.ERROR if tally.errors else Outcome.WARNING if tally.warnings else Outcome.OK,
-        candidates=tally.candidates,
-        mails=tally.mails,
-        tasks=tally.tasks,
-        ms=run.elapsed_ms(started),
-        error=stored("; ".join(tally.errors + tally.warnings), ERROR_CHARS_MAX) or None,
+        outcome=Outcome.ERROR if progress.errors else Outcome.WARNING if progress.warnings else Outcome.OK,
+        candidates=progress.candidates,
+        mails=progress.mails,
+        tasks=progress.tasks,
+        ms=log.elapsed_ms(started),
+        error=stored(english(notes), ERROR_CHARS_MAX) or None,
     )
-    run.reports.append(report)
-    run.listed += tally.listed
-    if not job.is_dry_run:
-        # Only a step that really looked at all may push the next full look away.
-        close_row(
-            run,
+    running.reports.append(report)
+    running.listed += progress.listed
+    if not context.is_dry_run:
+        log.close_row(
             name,
             outcome=report.outcome,
             ms=report.ms,
-            error=report.error,
+            notes=notes,
             candidates=report.candidates,
             mails=report.mails,
             tasks=report.tasks,
-            is_full=is_full and tally.is_complete and not tally.errors,
+            # Only a step that really scanned all events may put the next full scan off.
+            is_full=is_full and progress.is_complete and not progress.errors,
         )
     return may_go_on
 
@@ -266,130 +240,48 @@ def logged_name(step: Step) -> str:
     return step.kind if is_storable_kind(step.kind) else f"?{type(step).__name__}"[:KIND_LENGTH_MAX]
 
 
-def is_still_ours(run: Run, tally: Tally) -> bool:
+def is_lock_still_ours(running: RunningPass, progress: StepProgress) -> bool:
     """Get a session that works after a failure; return whether the pass still has its lock and may go on."""
-    drop_ended_session(run.job.using)
+    drop_ended_session(running.context.using)
     try:
-        run.job.guard()
+        running.context.guard()
     except LockLost as error:
-        return note_lost(run, tally, error)
+        return record_lost_lock(running, progress, error)
     return True
 
 
-def note_lost(run: Run, tally: Tally, error: LockLost) -> bool:
+def record_lost_lock(running: RunningPass, progress: StepProgress, error: LockLost) -> bool:
     """Say in the step and in the pass that the lock was lost; return False: the pass must stop."""
-    tally.errors.insert(0, str(error))
-    run.errors.append(str(error))
+    progress.errors.insert(0, error.note)
+    running.errors.append(error.note)
     return False
 
 
-def is_full_due(run: Run, step: str) -> bool:
-    """Whether the step last looked at all events longer ago than FULL_EVERY, or never."""
-    since = run.started_at - run.job.conf.FULL_EVERY
-    # A row from the future (the clock was set back) says nothing: believing it would put the next full look off.
-    return not RunLog.objects.using(run.job.using).full_between(step, since, run.started_at).exists()
-
-
-def failure_text(error: Exception) -> str:
+def exception_note(error: Exception) -> Note:
     """Return what the log says of a failed step: what, then where."""
-    return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
+    return note("exception", error=f"{type(error).__name__}: {error}", trace="".join(traceback.format_exception(error)))
 
 
-def open_row(run: Run, step: str, *, outcome: Outcome = Outcome.RUNNING, **closed: Any) -> None:
-    """Write a row with who runs it; it says running unless all that closes it is given."""
-    since = 0 if step == RunLog.WHOLE else run.elapsed_ms()
-    run.opened_at[step] = run.started_at + timedelta(milliseconds=since)
-    log_surely(
-        run,
-        lambda: RunLog.objects.using(run.job.using).create(
-            pass_id=run.job.pass_id,
-            step=step,
-            started_at=run.opened_at[step],
-            outcome=outcome,
-            **closed,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        ),
-    )
-
-
-def close_row(run: Run, step: str, *, outcome: Outcome, ms: int, error: str | None, **counts: Any) -> None:
-    """Close a row, even one that another pass has closed because it took us for dead."""
-    # Reckoned here: mssql-django adds a duration to a column in whole seconds.
-    ended_at = run.opened_at.get(step, run.started_at) + timedelta(milliseconds=ms)
-    rows = RunLog.objects.using(run.job.using).filter(pass_id=run.job.pass_id, step=step)
-    log_surely(
-        run,
-        lambda: rows.update(
-            outcome=outcome,
-            ms=ms,
-            ended_at=ended_at,
-            error=None if error is None else stored(error, ERROR_CHARS_MAX),
-            **counts,
-        ),
-    )
-
-
-def log_surely(run: Run, write: Callable[[], object]) -> None:
-    """Write to the log; once more on a new session when the old one has ended, for that is what the log must tell."""
-    try:
-        write()
-    except Error:
-        if not drop_ended_session(run.job.using):
-            raise
-        write()
-
-
-def drop_ended_session(using: str) -> bool:
-    """Close the connection if its session has ended; return whether it had, and a new one will be opened."""
-    connection = connections[using]
-    # Not close_if_unusable_or_obsolete(): with CONN_MAX_AGE 0 every session is obsolete, and the lock goes with it.
-    if connection.connection is None or not connection.is_usable():
-        connection.close()
-        return True
-    return False
-
-
-def prune(run: Run) -> None:
-    """Delete expired run-log rows, a bounded number, in short statements by key range."""
-    job = run.job
-    if job.is_dry_run or job.is_stopping():
+def prune(running: RunningPass) -> None:
+    """Prune the run log; that this failed is a warning."""
+    if running.context.is_dry_run or running.context.is_stopping():
         return
-    log, left = RunLog.objects.using(job.using), job.conf.LOG_PRUNE_BATCH
-    cutoff = run.started_at - timedelta(days=job.conf.LOG_RETENTION_DAYS)
     try:
-        while left > 0:
-            # Also the last look at the lock: whether it was ours until the end.
-            job.guard()
-            ids = sorted(log.expired(cutoff).values_list("pk", flat=True)[: min(PRUNE_ROWS, left)])
-            if not ids:
-                return
-            rows = log.filter(pk__gte=ids[0], pk__lte=ids[-1])
-            if ids[-1] - ids[0] + 1 > len(ids):
-                rows = rows.filter(pk__in=ids)
-            rows.delete()
-            left -= len(ids)
+        running.log.prune()
     except LockLost as error:
-        run.errors.append(str(error))
+        running.errors.append(error.note)
     except DatabaseError as error:
-        run.warnings.append(f"the run log was not pruned: {error}")
+        running.warnings.append(note("not_pruned", error=error))
 
 
-def close_pass(run: Run) -> PassReport:
+def close_pass(running: RunningPass) -> PassReport:
     """Close the pass by what its steps say."""
-    errors = run.errors + [f"step {r.step} failed" for r in run.reports if r.outcome == Outcome.ERROR]
-    warnings = run.warnings + [f"step {r.step} has warnings" for r in run.reports if r.outcome == Outcome.WARNING]
+    reports = running.reports
+    errors = running.errors + [note("step_failed", step=r.step) for r in reports if r.outcome == Outcome.ERROR]
+    warnings = running.warnings + [note("step_warned", step=r.step) for r in reports if r.outcome == Outcome.WARNING]
     outcome = Outcome.ERROR if errors else Outcome.WARNING if warnings else Outcome.OK
-    ms, text = run.elapsed_ms(), "; ".join(errors + warnings) or None
-    if not run.job.is_dry_run:
-        counts = {name: sum(getattr(r, name) for r in run.reports) for name in ("candidates", "mails", "tasks")}
-        close_row(run, RunLog.WHOLE, outcome=outcome, ms=ms, error=text, **counts)
-    return PassReport(run.job.pass_id, outcome, ms, tuple(run.reports), text, tuple(run.listed))
-
-
-def note_release(run: Run, problem: str) -> None:
-    """Say that the lock could not be released, without hiding an earlier error."""
-    logger.warning("pass %s: %s", run.job.pass_id, problem)
-    with contextlib.suppress(DatabaseError):
-        rows = RunLog.objects.using(run.job.using).filter(pass_id=run.job.pass_id, step=RunLog.WHOLE)
-        rows.filter(error__isnull=True).update(error=problem, outcome=Outcome.WARNING)
+    report = running.report(outcome, errors + warnings)
+    if not running.context.is_dry_run:
+        counts = {name: sum(getattr(r, name) for r in reports) for name in ("candidates", "mails", "tasks")}
+        running.log.close_row(RunLog.WHOLE, outcome=outcome, ms=report.ms, notes=report.notes, **counts)
+    return report

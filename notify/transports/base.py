@@ -6,10 +6,11 @@ from typing import Any, Protocol
 
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
+from ..notes import Note, note
 
 
 @dataclass(frozen=True)
-class Letter:
+class Email:
     """One mail as it goes out: to these recipients in one transaction."""
 
     sender: str
@@ -30,10 +31,18 @@ class Reply:
     code: int | None = None
     enhanced: str = ""
     text: str = ""
+    #: Set when Kwit says it, not the server; ``text`` is then its English sentence.
+    note: Note | None = None
 
     def __str__(self) -> str:
         """Return the answer as one line."""
         return " ".join(str(part) for part in (self.code, self.enhanced, self.text) if part)
+
+
+def own_reply(code: str, /, **params: Any) -> Reply:
+    """Return what Kwit itself says of an attempt, as one of the codes of ``notes.py``."""
+    said = note(code, **params)
+    return Reply(text=said.english, note=said)
 
 
 @dataclass(frozen=True)
@@ -87,14 +96,14 @@ class Transport(Protocol):
     def open(self) -> None:
         """Make sure of a connection. Raises: ChannelDown."""
 
-    def pack(self, letter: Letter) -> Any:
+    def pack(self, letter: Email) -> Any:
         """
         Return the letter as ``send`` wants it; nothing goes out yet, and nothing of the connection is touched.
 
         Called in another thread while a letter is sent. Raises: what a hostile value makes it raise.
         """
 
-    def announce(self, letter: Letter, packed: Any) -> None:
+    def announce(self, letter: Email, packed: Any) -> None:
         """
         Say that this letter is the next, without waiting for an answer; what cannot, does nothing.
 
@@ -102,7 +111,7 @@ class Transport(Protocol):
         closed.
         """
 
-    def send(self, letter: Letter, packed: Any, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: Any, *, give_up_at: float) -> Sequence[Result]:
         """
         Send one letter; return what became of each recipient.
 

@@ -14,7 +14,7 @@ from django.core.mail import EmailMultiAlternatives
 from ..addresses import wire_address
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
-from .base import Letter, Reply, Result, same_for_all
+from .base import Email, Reply, Result, own_reply, same_for_all
 from .replies import error_text, is_channel_trouble, parse_reply, verdict
 
 #: What django-anymail says of a recipient (its documentation, "Tracking sent mail", version 13).
@@ -43,16 +43,16 @@ class BackendTransport:
             raise ChannelDown(f"cannot open the mail backend: {type(error).__name__}: {error_text(error)}") from error
         self.connection = connection
 
-    def pack(self, letter: Letter) -> EmailMultiAlternatives:
+    def pack(self, letter: Email) -> EmailMultiAlternatives:
         """Return Django's message, made once to see that it can be. Raises: what Django raises of a hostile value."""
         message = as_django(letter)
         message.message()
         return message
 
-    def announce(self, letter: Letter, packed: EmailMultiAlternatives) -> None:
+    def announce(self, letter: Email, packed: EmailMultiAlternatives) -> None:
         """A backend of Django takes whole mails only."""
 
-    def send(self, letter: Letter, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
         """
         Send one letter; return what the backend lets us know.
 
@@ -73,14 +73,14 @@ class BackendTransport:
                 raise
             return http_answered(letter, error)
         if count is None:
-            silent = Reply(text="the mail backend does not say whether it sent anything")
+            silent = own_reply("backend_silent")
             return same_for_all(letter.recipients, AttemptOutcome.UNCERTAIN, silent)
         if not count:
-            said_no = Reply(text="the mail backend reports that nothing was sent")
+            said_no = own_reply("backend_sent_nothing")
             return same_for_all(letter.recipients, AttemptOutcome.DEFERRED, said_no)
         return [accepted(address, packed) for address in letter.recipients]
 
-    def answered(self, letter: Letter, error: smtplib.SMTPResponseException) -> list[Result]:
+    def answered(self, letter: Email, error: smtplib.SMTPResponseException) -> list[Result]:
         """Say what one answer for all recipients means. Raises: ChannelDown."""
         reply = parse_reply(error.smtp_code, error.smtp_error)
         if is_channel_trouble(reply) or isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPSenderRefused):
@@ -96,7 +96,7 @@ class BackendTransport:
                 connection.close()
 
 
-def as_django(letter: Letter) -> EmailMultiAlternatives:
+def as_django(letter: Email) -> EmailMultiAlternatives:
     """Return the letter as Django's message."""
     message = EmailMultiAlternatives(
         subject=letter.subject,
@@ -113,12 +113,12 @@ def as_django(letter: Letter) -> EmailMultiAlternatives:
 def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
     """Return what the server said of one of several recipients, all of whom it refused."""
     if wire_address(address) not in answers:
-        return Result(address, AttemptOutcome.DEFERRED, Reply(text="the backend does not say why"))
+        return Result(address, AttemptOutcome.DEFERRED, own_reply("backend_gave_no_reason"))
     reply = parse_reply(*answers[wire_address(address)])
     return Result(address, verdict(reply), reply)
 
 
-def http_answered(letter: Letter, error: Exception) -> list[Result]:
+def http_answered(letter: Email, error: Exception) -> list[Result]:
     """Say what an HTTP answer of a sending service means. Raises: ChannelDown."""
     status: int = error.status_code  # type: ignore[attr-defined]
     reply = Reply(status, "", error_text(error)[:2000])

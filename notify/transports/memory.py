@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ..models import AttemptOutcome
-from .base import Letter, Reply, Result
+from .base import Email, Reply, Result
 
 
 class MemoryTransport:
@@ -11,21 +11,21 @@ class MemoryTransport:
 
     name = "memory"
 
-    def __init__(self, answer: Callable[[Letter], Sequence[Result]] | None = None) -> None:
-        self.letters: list[Letter] = []
+    def __init__(self, answer: Callable[[Email], Sequence[Result]] | None = None) -> None:
+        self.letters: list[Email] = []
         self.answer = answer
 
     def open(self) -> None:
         """Nothing is between us and memory."""
 
-    def pack(self, letter: Letter) -> Letter:
+    def pack(self, letter: Email) -> Email:
         """Leave the letter as it is."""
         return letter
 
-    def announce(self, letter: Letter, packed: Letter) -> None:
+    def announce(self, letter: Email, packed: Email) -> None:
         """Nobody is there to be told."""
 
-    def send(self, letter: Letter, packed: Letter, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: Email, *, give_up_at: float) -> Sequence[Result]:
         """Keep one letter."""
         found = self.answer(letter) if self.answer else None
         self.letters.append(letter)

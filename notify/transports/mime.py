@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from ..addresses import parse_mailbox, wire_address
 from ..text import clean, one_line
-from .base import Letter
+from .base import Email
 
 #: RFC 5322 section 2.1.1: a line has at most 78 characters, and must not have more than 998.
 LINE_CHARS_MAX, BODY_LINE_CHARS_MAX = 76, 998
@@ -23,7 +23,7 @@ SPECIALS = re.compile(r"[^\w !#$%&'*+/=?^`{|}~-]", re.ASCII)
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-def compose(letter: Letter) -> bytes:
+def compose(letter: Email) -> bytes:
     """Return the message as it goes over the wire, before dots are doubled. Raises: ValueError, for a hostile value."""
     headers = [
         f"From: {shown_address(letter.sender)}",

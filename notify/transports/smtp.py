@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..addresses import wire_address
 from ..errors import ChannelDown, TooManyConnections
 from ..models import AttemptOutcome
-from .base import Letter, Reply, Result, VerdictUnclear, same_for_all
+from .base import Email, Reply, Result, VerdictUnclear, own_reply, same_for_all
 from .connection import LAST_WORDS_S, Connection
 from .mime import compose, envelope_address
 from .replies import (
@@ -39,7 +39,7 @@ RESET_S = 5.0
 START_MAIL = 354
 #: Stands for the answer to a command that was not sent.
 NOT_SENT = Reply()
-LATE = Reply(text="not sent: too much of the lease had gone by before it was begun")
+LATE = own_reply("no_time_left")
 #: A line of one dot ends the message, so a dot that begins a line is doubled (RFC 5321 section 4.5.2).
 LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)
 
@@ -165,13 +165,13 @@ class SmtpTransport:
             context.load_cert_chain(self.options.ssl_certfile, self.options.ssl_keyfile)
         return context
 
-    def pack(self, letter: Letter) -> bytes:
+    def pack(self, letter: Email) -> bytes:
         """Return the message's bytes. Raises: ValueError, for an address that cannot be one."""
         for address in letter.recipients:
             wire_address(address)
         return compose(letter)
 
-    def announce(self, letter: Letter, packed: bytes) -> None:
+    def announce(self, letter: Email, packed: bytes) -> None:
         """
         Send who the letter is from and for, where the server takes commands without waiting for each answer.
 
@@ -185,7 +185,7 @@ class SmtpTransport:
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 self.send_together(self.commands(letter, packed))
 
-    def send(self, letter: Letter, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, letter: Email, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
         """Send one letter, over a new connection if the old one fails; return what became of each recipient."""
         is_used = self.mails > 0
         try:
@@ -208,7 +208,7 @@ class SmtpTransport:
             return unclear.results
         raise unclear
 
-    def converse(self, letter: Letter, message: bytes, give_up_at: float) -> list[Result]:
+    def converse(self, letter: Email, message: bytes, give_up_at: float) -> list[Result]:
         """Run one SMTP transaction. Raises: ChannelDown and its kinds, before anything was sent."""
         self.open()
         if time.monotonic() > give_up_at:
@@ -230,7 +230,7 @@ class SmtpTransport:
             return others + same_for_all(accepted, AttemptOutcome.DEFERRED, LATE)
         return others + self.hand_over(accepted, message, give_up_at)
 
-    def commands(self, letter: Letter, message: bytes) -> list[str]:
+    def commands(self, letter: Email, message: bytes) -> list[str]:
         """Return what is sent before the body."""
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
@@ -239,7 +239,7 @@ class SmtpTransport:
             "DATA",
         ]
 
-    def ask(self, letter: Letter, message: bytes, give_up_at: float) -> Answers:
+    def ask(self, letter: Email, message: bytes, give_up_at: float) -> Answers:
         """Send the commands before the body: all at once where the server lets us (RFC 2920), else one by one."""
         commands = self.commands(letter, message)
         if self.announced and self.announced != commands:
@@ -391,7 +391,7 @@ def is_cut(reply: Reply) -> bool:
     return reply.code == SERVICE_CLOSING or (reply.code is None and reply != NOT_SENT)
 
 
-def rcpt_results(letter: Letter, answers: Answers) -> list[Result]:
+def rcpt_results(letter: Email, answers: Answers) -> list[Result]:
     """Return what became of each recipient by its own answer; accepted ones as sent."""
     found: list[Result] = []
     has_accepted = False
@@ -422,7 +422,7 @@ def body_not_asked_for(others: list[Result], accepted: tuple[str, ...], answers:
     return found
 
 
-def sender_refused(letter: Letter, answers: Answers) -> list[Result]:
+def sender_refused(letter: Email, answers: Answers) -> list[Result]:
     """Say what a refusal before any recipient means. Raises: ChannelDown and its kinds."""
     reply = answers.mail
     outcome = verdict(reply)

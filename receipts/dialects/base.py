@@ -1,5 +1,6 @@
 """Operations that receipts do differently on each database, and their defaults."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,14 +12,22 @@ from kwit.db.dialect import Dialect
 from ..plans.canonical import Target
 
 #: Tables whose rows are never changed and never deleted.
-GUARDED_TABLES = ("receipts_changes", "receipts_audit")
+GUARDED_TABLES = ("receipts_changes", "receipts_audit", "receipts_leaf", "receipts_checkpoint")
+#: What the sealer's lock is called on a server; its number is the first eight bytes of the name's SHA-256, signed.
+SEAL_LOCK = "receipts_seal"
+SEAL_LOCK_NUMBER = int.from_bytes(hashlib.sha256(SEAL_LOCK.encode()).digest()[:8], signed=True)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of change as SQL: quoted names, and what is set. ``assignments`` takes ``set_params``."""
+    """
+    A kind of change as SQL: quoted names, and what is set. ``assignments`` takes ``set_params``.
+
+    ``table`` names the table in expressions, ``source`` in FROM and UPDATE.
+    """
 
     table: str
+    source: str
     id: str
     tenant: str
     revision: str
@@ -55,6 +64,10 @@ class ReceiptsDialect(Dialect):
     Rows travel as arrays or as one JSON text, never as one parameter each.
     """
 
+    def source_of(self, connection: BaseDatabaseWrapper, table: str) -> str:
+        """Return a table for FROM and UPDATE, so that it means the rows of this table and of no other."""
+        return table
+
     def stale_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]
     ) -> list[Standing]:
@@ -85,6 +98,15 @@ class ReceiptsDialect(Dialect):
     def is_collision(self, error: BaseException) -> bool:
         """Whether the database gave up this transaction for another one's sake, so that repeating it may succeed."""
         return False
+
+    def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
+        """
+        Take the sealer's lock until the transaction ends; return False when another session has it.
+
+        It saves work only: the constraints of ``receipts_leaf`` decide. Bound to the transaction, it needs no session
+        of its own behind a pooler, and a killed sealer leaves none behind.
+        """
+        return True  # where a transaction that writes is the only one
 
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
         """Return the statements that make the guarded tables append-only."""

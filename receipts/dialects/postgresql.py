@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import PostgresqlDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, ReceiptsDialect, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, SEAL_LOCK_NUMBER, ReceiptsDialect, Shape, Standing, Weakness
 
 #: Serialization failure, and deadlock. Source: PostgreSQL 18, appendix A, "PostgreSQL Error Codes".
 COLLISION_CODES = ("40001", "40P01")
@@ -30,8 +30,28 @@ def columns(targets: Sequence[Target]) -> list[list[int]]:
     ]
 
 
+#: Whether a table is partitioned, by database and name: asked once by a process.
+_partitioned: dict[tuple[str, str], bool] = {}
+
+
+def is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
+    """Whether a table's rows all stand in its partitions; a table that others inherit from has rows of its own."""
+    key = (str(connection.settings_dict["NAME"]), table)
+    if key not in _partitioned:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%s)", [table])
+            row = cursor.fetchone()
+        if row is None:
+            return False
+        _partitioned[key] = bool(row[0])
+    return _partitioned[key]
+
+
 class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
     """PostgreSQL: rows travel as arrays; the UPDATE and its audit rows are one statement."""
+
+    def source_of(self, connection: BaseDatabaseWrapper, table: str) -> str:
+        return f"{table}" if is_partitioned(connection, table) else f"ONLY {table}"
 
     def stale_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]
@@ -41,7 +61,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
         WITH approved AS MATERIALIZED ({PLAN}),
         held AS MATERIALIZED (
             SELECT {shape.id} AS id, {shape.revision} AS revision, {shape.qty} AS qty, {shape.state} AS state
-            FROM {shape.table}
+            FROM {shape.source}
             WHERE {shape.id} = ANY(%s::bigint[]) AND {shape.tenant} = %s
             ORDER BY {shape.id} FOR NO KEY UPDATE
         )
@@ -59,7 +79,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]
     ) -> list[Standing]:
         sql = f"""
-        SELECT {shape.id}, {shape.revision}, {shape.qty}, {shape.state} FROM {shape.table}
+        SELECT {shape.id}, {shape.revision}, {shape.qty}, {shape.state} FROM {shape.source}
         WHERE {shape.id} = ANY(%s::bigint[]) AND {shape.tenant} = %s
         ORDER BY {shape.id}"""
         with connection.cursor() as cursor:
@@ -72,7 +92,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
         sql = f"""
         WITH approved AS MATERIALIZED ({PLAN}),
         changed AS (
-            UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
+            UPDATE {shape.source} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
             FROM approved
             WHERE {shape.table}.{shape.id} = approved.id AND {shape.table}.{shape.tenant} = %s
                 AND {shape.table}.{shape.revision} = approved.revision AND {shape.table}.{shape.qty} = approved.qty
@@ -91,7 +111,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
 
     def change_row(self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
         sql = f"""
-        UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
+        UPDATE {shape.source} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
         WHERE {shape.id} = %s AND {shape.tenant} = %s AND {shape.revision} = %s AND {shape.qty} = %s
             AND {shape.state} = %s
         RETURNING {shape.id}, {shape.revision}, {shape.qty}, {shape.state}"""
@@ -110,6 +130,11 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
             # answer.
             return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) == CLAIM_CONSTRAINT
         return self.sqlstate(error) in COLLISION_CODES
+
+    def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SEAL_LOCK_NUMBER])
+            return bool(cursor.fetchone()[0])
 
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
         function = """

@@ -99,6 +99,8 @@ class ReceiptsSqlite(SqliteDialect, ReceiptsDialect):
         same_key = {
             "receipts_changes": "change_id = NEW.change_id OR rowid = NEW.rowid",
             "receipts_audit": "(change_id = NEW.change_id AND target_id = NEW.target_id) OR id = NEW.id",
+            "receipts_leaf": "position = NEW.position OR change_id = NEW.change_id",
+            "receipts_checkpoint": "number = NEW.number",
         }
         for table in GUARDED_TABLES:
             message = f"{table} is append-only: a receipt is neither changed nor deleted"

@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import COMPATIBILITY_LEVEL_MIN, ENGLISH, SqlServerDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, ReceiptsDialect, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, SEAL_LOCK, ReceiptsDialect, Shape, Standing, Weakness
 
 #: Rows per statement. One that takes 5,000 locks on one index locks the whole table instead (lock escalation), and
 #: looks whether to do so each 1,250 locks; a row costs one lock, or two while its UPDATE waits.
@@ -151,6 +151,15 @@ WHERE held.{shape.revision} > %s;
             return "duplicate key" in text and "receipts_changes" in text
         return any(mark in text for mark in COLLISION_MARKS)
 
+    def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
+        sql = """
+SET NOCOUNT ON;
+DECLARE @code int;
+EXEC @code = sp_getapplock @Resource = %s, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0;
+SELECT @code;
+"""
+        return bool(self.fetch(connection, sql, [SEAL_LOCK])[0][0] >= 0)
+
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
         # INSTEAD OF: nothing has happened yet that would have to be undone. THROW in a trigger ends the transaction.
         triggers = [
@@ -158,7 +167,8 @@ WHERE held.{shape.revision} > %s;
             f" THROW 51547, N'{table} is append-only: a receipt is neither changed nor deleted', 1;"
             for table in GUARDED_TABLES
         ]
-        # receipts_changes needs no pin: its audit rows refer to it.
+        # receipts_changes needs no pin: its audit rows refer to it. Nor does the log: checkpoints refer to leaves, and
+        # cosignatures to checkpoints.
         pin = (
             f"CREATE TABLE {PIN} (audit_id bigint NOT NULL CONSTRAINT pk_{PIN} PRIMARY KEY"
             f" CONSTRAINT fk_{PIN} REFERENCES receipts_audit (id))"

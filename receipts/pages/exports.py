@@ -1,33 +1,26 @@
-"""
-Receipts, reconciliations and lists as CSV, as JSON, and on paper; each export is recorded.
+"""Receipts, reconciliations and lists as CSV, as JSON, and to print; each export is recorded."""
 
-CSV is UTF-8 with a byte order mark, comma, CRLF, every text in quotes and every number bare. A text that a spreadsheet
-would take for a formula has an apostrophe before it, and so has one that begins with an apostrophe: whoever reads the
-file by program takes one leading apostrophe away.
-"""
-
-import csv
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
-from django.utils.http import content_disposition_header, urlencode
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from kwit.admin.actions import record_action
 from kwit.admin.components import NONE, Badge, Cell, Fact, Row, Table, Text
 from kwit.admin.keyset import Page
+from kwit.exports import as_file, csv_lines, with_first_read
 from kwit.people.tenants import sees
 
 from ..models import Change, Reconciliation
-from ..reconcile import Item, Receipt
+from ..receipt import Receipt
+from ..reconcile import Item
 from .badges import CATEGORIES, GENUINE, NOT_GENUINE
 from .receipt_rows import as_json
 
@@ -40,58 +33,6 @@ DOCUMENTS: dict[str, Text] = {
 LISTS = ("csv", "json")
 #: Receipts read at once while a list is sent.
 CHUNK_ROWS = 500
-#: What makes a formula of a text, in ASCII and full-width as a Japanese keyboard types it; and the sign of our own.
-FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20'")
-CONTROL = frozenset("\t\r\n")
-BOM = "\ufeff"
-TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a value as it goes into a CSV: numbers as they are, texts that a spreadsheet leaves alone."""
-    if value is None:
-        return ""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    text = value.isoformat() if isinstance(value, datetime) else str(value)
-    is_risky = text[:1] in CONTROL or text.lstrip()[:1] in FORMULA
-    return f"'{text}" if is_risky else text
-
-
-class Passing:
-    """A file for ``csv.writer`` that gives back each line instead of keeping it."""
-
-    def write(self, text: str) -> str:
-        """Return the line."""
-        return text
-
-
-def csv_lines(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield a CSV line by line."""
-    writer = csv.writer(Passing(), quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    yield BOM + str(writer.writerow(head))
-    for row in rows:
-        yield str(writer.writerow([csv_cell(value) for value in row]))
-
-
-def as_file(lines: Iterable[str], *, request: HttpRequest, shape: str, name: str, **record: Any) -> HttpResponse:
-    """Return a file that is made while it is sent, and recorded when that begins and when it ends."""
-    response = StreamingHttpResponse(
-        noted(lines, actor=request.user.get_username(), note=shape, **record), content_type=TYPES[shape]
-    )
-    safe = re.sub(r"[^\w.-]+", "_", name)[:80]
-    response["Content-Disposition"] = content_disposition_header(True, f"{safe}.{shape}") or "attachment"
-    response["Cache-Control"] = "no-store"
-    return response  # type: ignore[return-value]
-
-
-def noted(lines: Iterable[str], *, actor: str, note: str, **record: Any) -> Iterator[str]:
-    """Yield the lines, and record who got how many of them: one that was broken off is a failed action."""
-    with record_action(actor=actor, name="export", **record) as doing:
-        doing.note = note
-        for line in lines:
-            yield line
-            doing.done += 1
 
 
 # One receipt.
@@ -147,8 +88,8 @@ ITEM_HEAD = (
 def item_rows(kept: Reconciliation, items: Iterable[Item]) -> Iterator[list[Any]]:
     """Yield a reconciliation row by row."""
     for item in items:
-        current = item.current if item.current is not None else (None, None, None)
-        pairs = [value for pair in zip(item.recorded, current, strict=True) for value in pair]
+        recorded, current = item.recorded or (None, None, None), item.current or (None, None, None)
+        pairs = [value for pair in zip(recorded, current, strict=True) for value in pair]
         yield [kept.change_id, kept.taken_at, kept.actor, item.id, item.category, *pairs]
 
 
@@ -249,7 +190,7 @@ def paper_cell(value: Any) -> Cell:
 
 LIST_HEAD = (
     *("change_id", "kind", "tenant", "targets", "actor", "created_at", "digest"),
-    *("last_reconciliation", "reconciled_at", "match", "changed", "missing"),
+    *("last_reconciliation", "reconciled_at", "match", "changed", "missing", "broken"),
 )
 
 
@@ -262,7 +203,7 @@ def receipts_stream(
     texts: Mapping[str, str],
 ) -> HttpResponse:
     """Return the list as filtered, read page by page while it is sent: memory for one page, however long it is."""
-    rows = (list_row(*one) for keys in key_pages(page_after) for one in look_up(keys))
+    rows = with_first_read(list_row(*one) for keys in key_pages(page_after) for one in look_up(keys))
     lines = csv_lines(LIST_HEAD, rows) if shape == "csv" else json_lines(rows)
     record = {
         "subject": Change._meta.label_lower,
@@ -286,9 +227,10 @@ def key_pages(page_after: Callable[[str], Page]) -> Iterator[list[str]]:
 
 def list_row(change: Any, verdict: Mapping[str, Any] | None) -> list[Any]:
     """Return a receipt's line in the list."""
-    found = verdict or dict.fromkeys(("found", "taken_at", "match", "changed", "missing"))
+    found = verdict or dict.fromkeys(("found", "taken_at", "match", "changed", "missing", "broken"))
     head = [change.pk, change.kind, change.tenant, change.items, change.actor, change.created_at, change.digest]
-    return [*head, found["found"], found["taken_at"], found["match"], found["changed"], found["missing"]]
+    counts = [found[name] for name in ("match", "changed", "missing", "broken")]
+    return [*head, found["found"], found["taken_at"], *counts]
 
 
 def json_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:

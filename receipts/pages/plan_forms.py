@@ -18,9 +18,9 @@ from kwit.people.tenants import User, of_model, sees, tenants_of
 from ..conf import load_settings
 from ..errors import Flaw, InvalidPlan
 from ..models import Change, StoredPlan
+from ..plans.limits import PLAN_BYTES_MAX
 from ..plans.model import (
     CHANGE_ID_CHARS_MAX,
-    PLAN_BYTES_MAX,
     REASON_CHARS_MAX,
     Plan,
     checked_key,

@@ -181,4 +181,5 @@ def form_page(
         problems_title=flaws_title(flaws) if flaws else "",
         **more,
     )
-    return TemplateResponse(request, "receipts/pages/upload.html", context)
+    status = 400 if flaws else 200
+    return TemplateResponse(request, "receipts/pages/upload.html", context, status=status)

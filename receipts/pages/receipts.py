@@ -1,6 +1,7 @@
 """Receipts: the list, each as it was committed, and the comparison with its rows of now."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin, messages
@@ -17,8 +18,9 @@ from kwit.admin.actions import answer_non_post, record_action
 from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section, Table
 from kwit.admin.filters import DateTimeFilter, Filter, FilterValues, FlagFilter, equals, parse_filters
-from kwit.admin.keyset import Page, parted_page_of
+from kwit.admin.keyset import Page, count_up_to, parted_page_of
 from kwit.db.fields import JSONItems
+from kwit.exports import EXPORT_ROWS_MAX
 from kwit.people.tenants import of_model
 
 from ..change_types import get_kind
@@ -26,6 +28,7 @@ from ..errors import UnknownKind
 from ..models import Change, Reconciliation, StoredPlan, Verdict
 from ..plans.model import ACTOR_CHARS_MAX
 from ..querysets import Found
+from ..reconcile import CATEGORIES as COUNTED
 from ..reconcile import reconcile, record_reconciliation
 from .badges import FOUND, GENUINE, NEVER, NOT_GENUINE, counts_text, key_from, key_of, receipt_url, url
 from .exports import CHUNK_ROWS, DOCUMENTS, LISTS, receipt_document, receipts_stream
@@ -78,8 +81,9 @@ class ChangeAdmin(ReadOnlyAdmin):
 
     def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Return receipts, or the verdicts of those that differ: they have the same columns, and the index for it."""
-        if "differs" in asked.values:
-            return of_model(request.user, Verdict).filter(found=Found.DIFFERS)
+        for name, found in (("broken", Found.BROKEN), ("differs", Found.DIFFERS)):
+            if name in asked.values:
+                return of_model(request.user, Verdict).filter(found=found)
         return self.get_queryset(request).only("change_id", "created_at")
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
@@ -237,7 +241,7 @@ class ChangeAdmin(ReadOnlyAdmin):
             ) as doing:
                 (result,) = reconcile(change_ids=[row.pk], using=alias)
                 kept = record_reconciliation(result, actor=actor[:ACTOR_CHARS_MAX], using=alias)
-                doing.done, doing.note = 1, f"{result.match} match, {result.changed} changed, {result.missing} missing"
+                doing.done, doing.note = 1, ", ".join(f"{getattr(result, one)} {one}" for one in COUNTED)
         except UnknownKind:
             messages.error(request, undeclared(row.kind))
             return redirect(receipt_url(row.pk))
@@ -267,10 +271,13 @@ class ChangeAdmin(ReadOnlyAdmin):
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
         asked = parse_filters(self.filters, request.GET)
-        if asked.errors:
-            messages.error(request, " ".join(asked.errors.values()))
-            return redirect(self.url("changelist", **asked.texts))
+        if asked.errors or (unknown := sorted(set(request.GET) - {one.name for one in self.filters})):
+            unknown_text = "" if asked.errors else _("There is no filter “%s”.") % unknown[0][:40]
+            return refused_export(" ".join(asked.errors.values()) or unknown_text)
         rows = asked.apply(self.filters, self.list_queryset(request, asked))
+        if count_up_to(rows, most=EXPORT_ROWS_MAX) > EXPORT_ROWS_MAX:
+            text = _("More than %d receipts match. Narrow the filter, for example by time, and export in parts.")
+            return refused_export(text % EXPORT_ROWS_MAX)
         order = self.pinned(self.order_of(request, asked))
 
         def page_after(after: str) -> Page:
@@ -279,10 +286,15 @@ class ChangeAdmin(ReadOnlyAdmin):
         return receipts_stream(request, shape, page_after=page_after, look_up=looked_up, texts=asked.texts)
 
 
+def refused_export(text: str) -> HttpResponse:
+    """Return why no file was made: for a program a status, for a person a sentence."""
+    return HttpResponse(text, content_type="text/plain; charset=utf-8", status=HTTPStatus.BAD_REQUEST)
+
+
 def looked_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]:
     """Return these receipts in this order, each with its latest verdict; two queries."""
     changes = Change.objects.defer("targets", "reason").annotate(items=JSONItems("targets")).in_bulk(keys)
-    columns = {name: f"reconciliation__{name}" for name in ("taken_at", "match", "changed", "missing")}
+    columns = {name: f"reconciliation__{name}" for name in ("taken_at", "match", "changed", "missing", "broken")}
     values = Verdict.objects.filter(pk__in=keys).values_list("change_id", "found", *columns.values())
     verdicts = {key: dict(zip(("found", *columns), rest, strict=True)) for key, *rest in values}
     return [(changes[key], verdicts.get(key)) for key in keys if key in changes]

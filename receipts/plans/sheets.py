@@ -1,27 +1,62 @@
 """
-CSV and XLSX as numbered rows of cells, in which only the plainest spelling of an integer is one. Pure, no ORM.
+A table as numbered rows of cells, counted while it is read; and CSV. Runs in the child process only.
 
-A spreadsheet guesses; ``0010``, ``10.0`` and full-width digits stay text here, and the plan then refuses them.
+A cell is a text, an integer, a `Number`, a boolean or a datetime. Nothing is converted here: ``0010`` and full-width
+digits stay text, and what a column takes is decided later.
 """
 
 import csv
 import io
-import re
-import zipfile
-import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from python_calamine import CalamineError, CalamineWorkbook
+from ..errors import Words
+from .limits import CELL_CHARS_MAX, CELLS_MAX, COLUMNS_MAX, ROWS_MAX, Flaws, refusal, visible
 
-from ..errors import Flaw, InvalidPlan, Words
-from .xlsx_limits import check_extent
-
-#: Bytes of an XLSX when unpacked: a small file can hold a very large sheet.
-XLSX_BYTES_MAX = 128 * 2**20
-#: A spreadsheet keeps numbers as floating point, exact to 15 digits; a longer id belongs into a text cell.
-XLSX_NUMBER_MAX = 10**15 - 1
 SEPARATORS = ",;\t|"
-PLAIN_INTEGER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+#: Characters of the first line in which the separator is looked for.
+HEADER_CHARS_MAX = 10_000
+
+
+class Number(str):
+    """A number that is no integer, in the digits in which it is written."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Refused:
+    """In place of a cell that is not taken, and about which everything is said."""
+
+
+REFUSED = Refused()
+
+
+@dataclass
+class Table:
+    """What is counted while a file is read."""
+
+    flaws: Flaws = field(default_factory=Flaws)
+    cells: int = 0
+    #: Rows, columns and sheets with content that nobody sees, and formulas.
+    hidden: int = 0
+    formulas: int = 0
+
+    def count(self, number: int, cells: list[Any]) -> None:
+        """Count a row. Raises: InvalidPlan at a limit."""
+        if number > ROWS_MAX:
+            raise refusal(Words("has more than %(limit)s rows", limit=format(ROWS_MAX, ",")))
+        if len(cells) > COLUMNS_MAX:
+            text = Words("has %(count)s cells; a row has up to %(limit)s", count=len(cells), limit=COLUMNS_MAX)
+            raise refusal(text, f"row {number}")
+        self.cells += len(cells)
+        if self.cells > CELLS_MAX:
+            raise refusal(Words("has more than %(limit)s cells", limit=format(CELLS_MAX, ",")))
+        for at, cell in enumerate(cells, 1):
+            if isinstance(cell, str) and len(cell) > CELL_CHARS_MAX:
+                text = Words("has more than %(limit)s characters", limit=format(CELL_CHARS_MAX, ","))
+                raise refusal(text, f"row {number}, column {at}")
 
 
 def decoded(data: bytes) -> str:
@@ -30,57 +65,16 @@ def decoded(data: bytes) -> str:
     return data.decode(encoding)
 
 
-def csv_rows(data: bytes) -> list[tuple[int, list[Any]]]:
-    """Read a CSV; its separator is the one that splits the header into known columns."""
+def csv_rows(data: bytes, table: Table) -> Iterator[tuple[int, list[Any]]]:
+    """Read a CSV; its separator is the one that splits the first line into most columns. Raises: InvalidPlan."""
     try:
         text = decoded(data)
-        first = text.split("\n", 1)[0].strip("\r")
+        first = text[:HEADER_CHARS_MAX].split("\n", 1)[0].strip("\r")
         separator = max(SEPARATORS, key=first.count)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        rows = [(reader.line_num, [plain_integer(cell) for cell in cells]) for cells in reader]
+        for cells in reader:
+            table.count(reader.line_num, cells)
+            if any(cells):
+                yield reader.line_num, list(cells)
     except (UnicodeError, csv.Error) as error:
-        raise InvalidPlan([Flaw(Words("the file"), Words("is not CSV in UTF-8: %(error)s", error=error))]) from error
-    return [(number, cells) for number, cells in rows if any(cell != "" for cell in cells)]
-
-
-def xlsx_rows(data: bytes) -> list[tuple[int, list[Any]]]:
-    """Read the one sheet of a workbook."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as packed:
-            unpacked_bytes = sum(entry.file_size for entry in packed.infolist())
-            if unpacked_bytes > XLSX_BYTES_MAX:
-                text = Words("has more than %(limit)s bytes when unpacked", limit=format(XLSX_BYTES_MAX, ","))
-                raise InvalidPlan([Flaw(Words("the file"), text)])
-            for entry in packed.infolist():
-                check_extent(packed.read(entry), entry.filename)
-        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
-        sheets = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in book.sheet_names]
-    except (CalamineError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-        # What zipfile raises depends on where the file is spoilt; RuntimeError is its answer to a password.
-        raise InvalidPlan(
-            [Flaw(Words("the file"), Words("is not an XLSX workbook: %(error)s", error=error))]
-        ) from error
-    filled = [(name, rows) for name, rows in sheets if any(cell != "" for row in rows for cell in row)]
-    if len(filled) > 1:
-        where = Words("sheet %(name)s", name=repr(filled[1][0]))
-        raise InvalidPlan([Flaw(where, Words("is a second sheet with content; a plan is one sheet"))])
-    rows = [
-        (number, [spreadsheet_integer(cell) for cell in row])
-        for _, rows in filled
-        for number, row in enumerate(rows, 1)
-    ]
-    return [(number, cells) for number, cells in rows if any(cell != "" for cell in cells)]
-
-
-def plain_integer(cell: str) -> int | str:
-    """Return an integer for its plainest spelling only; ``0010``, ``10.0`` and full-width digits stay text."""
-    return int(cell) if PLAIN_INTEGER.fullmatch(cell) else cell
-
-
-def spreadsheet_integer(cell: Any) -> Any:
-    """Return an integer for a whole number that a spreadsheet holds exactly, or for plain digits in a text cell."""
-    if isinstance(cell, str):
-        return plain_integer(cell)
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= XLSX_NUMBER_MAX:
-        return int(cell)
-    return cell
+        raise refusal(Words("is not CSV in UTF-8: %(error)s", error=visible(str(error)))) from error

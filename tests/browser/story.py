@@ -9,9 +9,20 @@ from django.contrib.auth.models import Permission, User
 from django.utils import timezone
 
 from notify.models import Control, MailQueue, RunLog, TaskQueue
+from notify.notes import Note, note
+from notify.passes.run_log import text_of
 
 KINDS = ("order", "rejected", "advice", "comment")
-HOLDER = "SKIPPED: lock code -1, held by host app-2, process 4711, since 2026-11-30T07:58:00+0000, in step order"
+
+
+def skipped_by(host: str) -> Note:
+    """Return what is logged of a pass that found the lock held by a process of this host."""
+    since = "2026-11-30T07:58:00+0000"
+    return note("skipped", code=-1, holder=[note("holder_in_step", host=host, pid=4711, since=since, step="order")])
+
+
+HELD = skipped_by("app-2")
+HOLDER = HELD.english
 PASSWORD = "only-for-tests"
 #: Every ten minutes.
 EVERY = timedelta(minutes=10)
@@ -55,7 +66,9 @@ def pass_rows(number: int, at: datetime, random: Random) -> Iterator[RunLog]:
     pass_id = UUID(int=random.getrandbits(128), version=4)
     common = {"pass_id": pass_id, "host": "app-1", "pid": 100 + number}
     if number % 67 in (30, 31, 32, 33):
-        yield RunLog(**common, step=RunLog.WHOLE, started_at=at, ended_at=at, ms=3, outcome="skipped", error=HOLDER)
+        yield RunLog(
+            **common, step=RunLog.WHOLE, started_at=at, ended_at=at, ms=3, outcome="skipped", **text_of([HELD])
+        )
         return
     total = mails = 0
     steps = []

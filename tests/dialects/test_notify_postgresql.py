@@ -7,6 +7,7 @@ from django.db import connection
 
 from notify.dialects.base import BUSY
 from notify.dialects.postgresql import NotifyPostgresql
+from notify.notes import english, note
 from tests.racing import race
 
 postgresql = NotifyPostgresql()
@@ -35,7 +36,7 @@ def test_a_role_that_may_not_see_the_holder_s_session_is_refused_like_any_other(
         with connection.cursor() as cursor:
             cursor.execute(f"SET ROLE {plain_role}")
         refused = postgresql.try_lock(connection)
-        return refused.code, refused.holder
+        return refused.code, english([refused.holder])
 
     ((code, holder),) = race(1, attempt)
 
@@ -49,7 +50,7 @@ def test_a_refusal_names_the_database_session_that_has_the_lock():
     """E11: what the database itself knows of the holder."""
     answer = postgresql.try_lock(connection)
 
-    (holder,) = race(1, lambda _: postgresql.try_lock(connection).holder)
+    (holder,) = race(1, lambda _: english([postgresql.try_lock(connection).holder]))
 
     assert f"database session {answer.token}" in holder
     assert "connected since" in holder
@@ -59,7 +60,7 @@ def test_a_refusal_names_the_database_session_that_has_the_lock():
 def test_the_session_s_own_lock_is_named_as_that():
     answer = postgresql.try_lock(connection)
 
-    assert postgresql.try_lock(connection).holder == "this very session"
+    assert postgresql.try_lock(connection).holder == note("holder_this_session")
     postgresql.unlock(connection, answer.token)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import portalocker
 import pytest
 from django.db import DatabaseError, connection
 from django.db.backends.sqlite3.base import DatabaseWrapper
@@ -163,9 +162,9 @@ def test_a_file_system_without_locks_is_an_error_not_a_busy_lock(lock_file, monk
     """Taken for busy, every pass would be skipped for ever, with exit code 0."""
 
     def refuse(*_: Any) -> None:
-        raise portalocker.LockException("No locks available")
+        raise OSError("No locks available")
 
-    monkeypatch.setattr(portalocker, "lock", refuse)
+    monkeypatch.setattr("notify.dialects.sqlite.lock_file", refuse)
 
     with pytest.raises(LockUnusable, match="No locks available"):
         sqlite.try_lock(connection)

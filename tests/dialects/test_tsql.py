@@ -25,6 +25,7 @@ from receipts.plans.canonical import Target
 GOLDEN = Path(__file__).parent / "golden"
 SHAPE = Shape(
     table="[portal_orderline]",
+    source="[portal_orderline]",
     id="[id]",
     tenant="[tenant]",
     revision="[revision]",
@@ -126,6 +127,7 @@ def receipts_texts() -> Iterator[tuple[str, str]]:
     )
     yield "change_rows", recorded(lambda c: dialect.change_rows(c, SHAPE, "acme", TARGETS, "CHG-1"), [(2,)])
     yield "change_row", recorded(lambda c: dialect.change_row(c, SHAPE, "acme", TARGETS[0]))
+    yield "try_seal_lock", recorded(dialect.try_seal_lock, [(0,)])
     yield "guard", "\n-- and then\n".join(dialect.guard(None))
     yield "unguard", "\n-- and then\n".join(dialect.unguard(None))
     yield "missing_guards", recorded(dialect.missing_guards)

@@ -7,7 +7,7 @@ from kwit.models import Action
 from notify.models import Attempt, Channel, Control, MailQueue, Suppression, TaskQueue
 from receipts.api import Target, cancel_many
 from receipts.models import Change, Reconciliation, StoredPlan
-from tests.browser.story import HOLDER
+from tests.browser.story import HELD
 from tests.factories import NOW, make_line
 from tests.mails import log
 
@@ -33,7 +33,7 @@ def fill(n: int) -> None:
     for number in range(1, n + 1):
         run = log(minute=number)
         log("comment", pass_id=run.pass_id, minute=number)
-        log(minute=number, outcome="skipped", error=HOLDER)
+        log(minute=number, outcome="skipped", said=[HELD])
         mail = make_mail(number)
         Attempt.objects.create(mail=mail, number=1, recipient="a@example.org", outcome="sent", code=250)
         TaskQueue.objects.create(control=mail.control, title="t")

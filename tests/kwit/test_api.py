@@ -13,7 +13,7 @@ from kwit.admin.filters import ChoiceFilter
 from kwit.api.resources import Resource, _registered
 from notify.models import Attempt, Control
 from receipts.models import Change, Reconciliation, StoredPlan, Verdict
-from tests.browser.story import HOLDER
+from tests.browser.story import HELD
 from tests.factories import NOW, make_line
 from tests.kwit.conftest import Ask, program_of
 from tests.kwit.listed import EVIL, LISTS, NAMES, fill, make_mail, make_receipt
@@ -134,7 +134,7 @@ def test_passes_have_their_steps_and_a_step_has_its_rows(ask: Ask) -> None:
 
 def test_a_skipped_run_says_who_held_the_lock(ask: Ask) -> None:
     log()
-    log(outcome="skipped", error=HOLDER)
+    log(outcome="skipped", said=[HELD])
 
     [skipped] = ask("/api/v1/skipped-runs")["items"]
 

@@ -1,6 +1,7 @@
 """What the API refuses, and how: who may not see, methods that would write, and what nobody can mean."""
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib import admin
@@ -91,9 +92,9 @@ def test_what_is_not_understood_is_refused_with_what_and_where(ask: Ask, query: 
     assert [one["where"] for one in found["errors"]] == [where]
 
 
-HOSTILE = ["%00", "0", "-1", "01", "%D9%A1", "99999999999999999999", "x" * 3000, "..%2f", "1~2"]
+HOSTILE = ["%00", "%C2%B2", "0", "-1", "01", "%D9%A1", "99999999999999999999", "x" * 3000, "..%2f", "1~2"]
 #: One of each kind that has broken something, and their place.
-ODD = ["%00", "99999999999999999999", "0001-01-01T00:00:00%2B14:00", "9999-12-31", "1~2", "%F0%9F%98%80"]
+ODD = ["%00", "%C2%B2", "99999999999999999999", "0001-01-01T00:00:00%2B14:00", "9999-12-31", "1~2", "%F0%9F%98%80"]
 CURSORS = ["%00", "0001-01-01T00:00:00%2B14:00~1", "2026-01-01T00:00:00~99999999999999999999", "9999-12-31~1"]
 
 
@@ -105,7 +106,7 @@ def test_no_hostile_input_breaks_a_list(name: str, admin_client: Client) -> None
     for text in HOSTILE:
         assert admin_client.get(f"/api/v1/{name}/{text}").status_code == 404, text
     asked = [(one.name, text) for one in resource.model_admin.filters for text in ODD]
-    for place, text in [*asked, *(("after", text) for text in CURSORS), *(("limit", text) for text in HOSTILE[:6])]:
+    for place, text in [*asked, *(("after", text) for text in CURSORS), *(("limit", text) for text in HOSTILE[:7])]:
         status = admin_client.get(f"/api/v1/{name}?{place}={text}").status_code
         assert status in (200, 400), (place, text)
 
@@ -114,7 +115,7 @@ def test_no_hostile_input_breaks_a_list(name: str, admin_client: Client) -> None
 def test_no_hostile_input_breaks_the_page_of_the_same_list(admin_client: Client, model: Any) -> None:
     url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
     window = admin.site.get_model_admin(model)
-    asked = [(one.name, text) for one in window.filters for text in ODD[:4]]  # type: ignore[attr-defined]
+    asked = [(one.name, text) for one in window.filters for text in ODD[:5]]  # type: ignore[attr-defined]
     for place, text in [*asked, *(("before", text) for text in CURSORS)]:
         assert admin_client.get(f"{url}?{place}={text}").status_code in (200, 400), (place, text)
 
@@ -149,3 +150,11 @@ def test_refusals_are_in_english_whatever_the_browser_asks_for(admin_client: Cli
     response = admin_client.get("/api/v1/passes?since=x", headers={"accept-language": "pl"})
 
     assert answered(response, 400)["errors"][0]["problem"] == "“x” is not a date."
+
+
+@pytest.mark.parametrize("tried", ["%C2%B2", "x", "%00", "1.5", "%D9%A1"])
+def test_a_number_that_only_looks_like_one_is_a_bad_request(admin_client: Client, tried: str) -> None:
+    url = reverse("admin:notify_runlog_pass", args=[uuid4()])
+
+    assert admin_client.get(f"{url}?tried={tried}").status_code == 400
+    assert {admin_client.get(f"{url}{query}").status_code for query in ("", "?tried=", "?tried=3")} == {200}

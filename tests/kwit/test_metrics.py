@@ -16,6 +16,7 @@ from kwit.people.tokens import make_token
 from kwit.probes import meters as measures
 from kwit.probes.meters import Gauge, Meter
 from notify.models import Attempt, Channel, Control, MailQueue, RunLog, TaskQueue
+from notify.notes import note
 from receipts.models import Change, Reconciliation, Verdict
 from tests.browser.story import fill, make_user
 from tests.kwit.listed import make_mail
@@ -80,9 +81,8 @@ def test_passes_are_told_by_age_outcome_and_duration(scrape):
 def test_kinds_are_told_from_candidate_to_sent_and_what_waits_behind_the_breaker(scrape):
     now = timezone.now()
     run = log()
-    step = log("order", pass_id=run.pass_id, candidates=7, mails=5, tasks=2, outcome="warning")
-    text = "circuit breaker: 5 prepared, 37 wait, the oldest since 2026-01-31"
-    RunLog.objects.filter(pk=step.pk).update(error=text)
+    breaker = note("breaker", prepared=5, waiting=37, oldest="2026-01-31")
+    log("order", pass_id=run.pass_id, candidates=7, mails=5, tasks=2, outcome="warning", said=[breaker])
     RunLog.objects.update(started_at=now)
     Attempt.objects.create(mail=make_mail(1), number=1, recipient="a@example.org", outcome="sent", code=250)
 

@@ -48,8 +48,8 @@ def second() -> Iterator[Any]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pass wait for a moment only."""
-    monkeypatch.setattr("notify.passes.writer.CHUNK_TRIES_MAX", TRIES)
-    monkeypatch.setattr("notify.passes.writer.PAUSE_S", 0.001)
+    monkeypatch.setattr("notify.passes.retry.TRIES_MAX", TRIES)
+    monkeypatch.setattr("notify.passes.retry.PAUSE_S", 0.001)
     for dialect in ("postgresql", "sqlserver"):
         monkeypatch.setattr(f"notify.dialects.{dialect}.ROW_LOCK_WAIT_MS", 50)
 
@@ -111,7 +111,7 @@ def test_in_a_deadlock_the_pass_gives_way_and_repeats_its_chunk(second):
 @stand_in_cannot("it does not show who waits, so that the two need not meet")
 def test_control_without_the_repetition_a_deadlock_makes_the_step_fail(second, monkeypatch):
     need_row_locks()
-    monkeypatch.setattr("notify.passes.writer.CHUNK_TRIES_MAX", 1)
+    monkeypatch.setattr("notify.passes.retry.TRIES_MAX", 1)
     keys = sorted(key for key in make_world() if key[0] == "advice")
 
     report, _ = meet_in_opposite_order(second, keys)

@@ -10,7 +10,8 @@ from django.test import Client
 from django.utils import timezone
 
 from notify.models import MailQueue, RunLog
-from tests.browser.story import HOLDER, fill
+from notify.notes import note
+from tests.browser.story import HELD, fill
 from tests.mails import log
 from tests.notify.pages import address, queue_mail, text_of, try_once
 
@@ -70,10 +71,10 @@ def test_two_skips_in_a_row_are_normal_and_three_are_not(admin_client: Client) -
     now = timezone.now()
     log(started_at=now - timedelta(minutes=9))
     for minute in (3, 2):
-        log(started_at=now - timedelta(minutes=minute), outcome="skipped", error=HOLDER)
+        log(started_at=now - timedelta(minutes=minute), outcome="skipped", said=[HELD])
     assert "All is well" in text_of(admin_client, "/admin/")
 
-    log(started_at=now, outcome="skipped", error=HOLDER)
+    log(started_at=now, outcome="skipped", said=[HELD])
 
     page = text_of(admin_client, "/admin/")
     assert "3 passes were skipped in a row" in page
@@ -86,7 +87,7 @@ def test_more_skips_than_are_looked_at_are_not_told_as_so_many(
     for module in ("stats", "dashboard"):
         monkeypatch.setattr(f"notify.pages.{module}.LATEST_MAX", 4)
     for minute in range(6):
-        log(started_at=timezone.now() - timedelta(minutes=minute), outcome="skipped", error=HOLDER)
+        log(started_at=timezone.now() - timedelta(minutes=minute), outcome="skipped", said=[HELD])
 
     assert "4+ passes were skipped in a row" in text_of(admin_client, "/admin/")
 
@@ -134,7 +135,7 @@ def test_the_dashboard_says_who_holds_the_lock(admin_client: Client) -> None:
     log(started_at=now - timedelta(minutes=9))
     assert "the lock is held by" not in text_of(admin_client, "/admin/")
 
-    log(started_at=now - timedelta(minutes=1), outcome="skipped", error=HOLDER)
+    log(started_at=now - timedelta(minutes=1), outcome="skipped", said=[HELD])
     page = text_of(admin_client, "/admin/")
     assert "the lock is held by" in page
     assert "host app-2, process 4711" in page
@@ -145,7 +146,7 @@ def test_the_dashboard_says_who_holds_the_lock(admin_client: Client) -> None:
     assert address(RunLog, "change", running.pk) in page
 
 
-def test_the_last_look_at_all_events_leads_to_the_step_that_looked(admin_client: Client) -> None:
+def test_the_last_full_scan_leads_to_the_step_that_did_it(admin_client: Client) -> None:
     now = timezone.now()
     whole = log(started_at=now - timedelta(hours=3))
     for place, kind in enumerate(("order", "rejected", "advice", "comment")):
@@ -154,7 +155,7 @@ def test_the_last_look_at_all_events_leads_to_the_step_that_looked(admin_client:
         log(kind, started_at=at + timedelta(hours=1))
 
     tiles = panel_of(admin_client.get("/admin/"), "notify-passes")["tiles"]
-    link = next(tile.url for tile in tiles if tile.name == "last look at all events")
+    link = next(tile.url for tile in tiles if tile.name == "last full scan")
 
     found = admin_client.get(link).context["table"].rows
     assert [row.key for row in found] == [str(RunLog.objects.get(step="order", is_full=True).pk)]
@@ -170,9 +171,9 @@ def test_the_last_look_at_all_events_leads_to_the_step_that_looked(admin_client:
 def test_what_the_log_says_is_said_in_the_readers_language(
     admin_client: Client, language: str, words: tuple[str, ...]
 ) -> None:
-    breaker = "circuit breaker: 500 prepared, 7 wait, the oldest since 2026-11-30T07:58:00+0000"
-    said = ("step advice failed", HOLDER, "died: the process ended without closing its pass", breaker)
-    rows = [log(minute=minute, outcome="error", error=text) for minute, text in enumerate(said)]
+    breaker = note("breaker", prepared=500, waiting=7, oldest="2026-11-30T07:58:00+0000")
+    notes = (note("step_failed", step="advice"), HELD, note("died"), breaker)
+    rows = [log(minute=minute, outcome="error", said=[one]) for minute, one in enumerate(notes)]
 
     page = admin_client.get(address(RunLog), headers={"accept-language": language}).content.decode()
 
@@ -180,7 +181,7 @@ def test_what_the_log_says_is_said_in_the_readers_language(
         one = admin_client.get(address(RunLog, "change", row.pk), headers={"accept-language": language})
         assert word in page
         assert word in one.content.decode()
-    assert not [text for text in said if text in page]
+    assert not [one for one in notes if one.english in page]
 
 
 def panel_of(page: Any, name: str) -> Any:

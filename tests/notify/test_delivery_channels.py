@@ -91,14 +91,54 @@ def test_m13_a_wrong_password_and_a_server_without_tls_are_the_channels_trouble(
     assert (mail.state, mail.attempts) == ("sent", 1)
 
 
-def test_a_refused_sender_is_the_channels_trouble(server):
-    mail = make_mail()
+def test_a_sender_that_is_refused_for_two_mails_is_the_channels_trouble(server):
+    mails = [make_mail() for _ in range(2)]
     server.on_mail = lambda number: "550 5.7.1 you may not send as this"
 
     report = deliver_due(transport=server.transport())
 
     assert "the sender webmaster@localhost was refused" in report.error
-    assert (state(mail), outcomes(mail)) == ("queued", [])
+    assert [state(mail) for mail in mails] == ["queued"] * 2
+    assert set(MailQueue.objects.values_list("attempts", "lease_until", "worker")) == {(0, None, "")}
+
+
+REFUSALS_OF_ONE = {
+    "one recipient": ("on_rcpt", "451 4.3.0 temporary lookup failure"),
+    "over quota": ("on_rcpt", "452 4.3.1 over quota"),
+    "one body": ("on_data", "451 4.3.2 please try again later"),
+    "one size": ("on_mail", "452 4.3.1 insufficient system storage"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSALS_OF_ONE)
+def test_trouble_that_hangs_on_one_mail_does_not_hold_the_others(server, kind):
+    """It is deferred and counted; what stands behind it goes."""
+    place, answer = REFUSALS_OF_ONE[kind]
+    mails = [make_mail(to=(f"{name}@example.org",)) for name in ("bad", "ben", "cy")]
+    is_bad = (lambda given: given.startswith("bad")) if place == "on_rcpt" else (lambda given: given == 1)
+    setattr(server, place, lambda given: answer if is_bad(given) else "")
+
+    report = deliver_due(transport=server.transport())
+
+    mails[0].refresh_from_db()
+    assert [state(mail) for mail in mails] == ["queued", "sent", "sent"]
+    assert (report.sent, report.retried, report.error) == (2, 1, "")
+    assert (mails[0].attempts, mails[0].due_at > NOW) == (1, True)
+    assert get_pause("smtp", now=NOW).is_over
+
+
+def test_a_mail_that_the_server_always_stumbles_over_ends_after_its_attempts(server, configure):
+    configure(ATTEMPTS_MAX=3)
+    bad = make_mail(to=("bad@example.org",))
+    server.on_rcpt = lambda address: "451 4.3.0 lookup failure" if address.startswith("bad") else ""
+
+    for _ in range(3):
+        make_mail(to=("good@example.org",))
+        MailQueue.objects.filter(pk=bad.pk).update(due_at=NOW)
+        deliver_due(transport=server.transport())
+
+    assert state(bad) == "failed"
+    assert list(bad.tries.order_by("pk").values_list("number", flat=True)) == [1, 2, 3]
 
 
 def test_a_full_mailbox_is_that_recipients_trouble_and_not_the_channels(server):

@@ -182,9 +182,9 @@ def test_control_workers_that_only_look_before_they_send_do_send_twice():
 
 
 def deliver_blindly(transport, mail):
-    from notify.transports.base import Letter
+    from notify.transports.base import Email
 
-    letter = Letter("a@example.org", tuple(mail.recipients), tuple(mail.recipients), "s", "text", "", ())
+    letter = Email("a@example.org", tuple(mail.recipients), tuple(mail.recipients), "s", "text", "", ())
     transport.send(letter, transport.pack(letter), give_up_at=float("inf"))
 
 

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 
 from notify.models import Control
+from notify.notes import as_data, note
 from tests.browser.story import ALL_TENANTS, make_user
 from tests.factories import make_comment, make_contact, make_line
 from tests.mails import make_mail
@@ -55,7 +56,7 @@ def test_an_explanation_tells_the_story_of_an_event_with_the_servers_words(victo
 
 @pytest.mark.parametrize(("language", "said"), [("pl", "brak odbiorcy"), ("ja", "宛先なし")])
 def test_an_explanation_is_in_one_language_and_marked_as_no_other(victor: Client, language: str, said: str) -> None:
-    mail = make_mail(state="blocked", recipients=[], problem="no recipient")
+    mail = make_mail(state="blocked", recipients=[], problem="no recipient", notes=as_data([note("no_recipient")]))
     query = {"kind": "comment", "key": mail.control.key}
 
     page = victor.get(EXPLAIN, query, headers={"accept-language": language}).content.decode()

@@ -131,7 +131,7 @@ def test_a_new_line_of_an_order_that_was_told_is_marked_without_a_second_mail():
     assert new.handled
     assert mailed("order") == [order.pk]
     assert report.outcome == "warning"
-    assert report.steps[0].error == "repaired: 1 rows marked whose event already had its message"
+    assert report.steps[0].error == "repaired: 1 row marked whose event already had its message"
 
 
 def test_lines_that_another_session_has_locked_for_a_moment_are_marked_all_the_same():

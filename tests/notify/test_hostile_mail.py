@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from notify.addresses import parse_recipients
 from notify.conf import Conf
-from notify.delivery.email import make_letter
+from notify.delivery.email import make_email
 from notify.delivery.runner import deliver_due
 from notify.messages.bodies import Body
 from notify.models import Control, MailQueue
@@ -162,7 +162,7 @@ def test_ten_thousand_hostile_mails_reach_no_header():
         for subject, address, body in mails:
             found = parse_recipients([address]).good
             mail = MailQueue(control=control, subject=subject, language="en")
-            letter = make_letter(mail, body=Body(body, body), part=0, to=found, recipients=found, at=PAST, conf=Conf())
+            letter = make_email(mail, body=Body(body, body), part=0, to=found, recipients=found, at=PAST, conf=Conf())
             transport.send(letter, transport.pack(letter), give_up_at=0)
             seen["sent" if found else "refused"] += 1
 

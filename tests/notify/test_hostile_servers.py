@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from notify.errors import ChannelDown, TooManyConnections
-from notify.transports.base import Letter, VerdictUnclear
+from notify.transports.base import Email, VerdictUnclear
 from notify.transports.connection import LINE_OCTETS_MAX, REPLY_LINES_MAX
 from notify.transports.smtp import SmtpOptions, SmtpTransport
 from tests.scripted_smtp import close_after, drip, repeat, scripted_server, silence
@@ -24,7 +24,7 @@ ENDLESS = {
 
 def make_letter(*recipients, text="Good morning.\n"):
     recipients = recipients or ("ann@example.org",)
-    return Letter("kwit@example.org", recipients, recipients, "A subject", text, "", ())
+    return Email("kwit@example.org", recipients, recipients, "A subject", text, "", ())
 
 
 def send(transport, *recipients, text="Good morning.\n"):

@@ -18,6 +18,7 @@ from notify.dialects import dialect_of
 from notify.dialects.base import LockAnswer
 from notify.errors import LockLost
 from notify.models import Control, RunLog
+from notify.notes import Note, note
 from notify.passes import lock as locks
 from notify.passes.runner import PassReport, run_pass
 from tests.factories import NOW
@@ -256,9 +257,16 @@ def test_a_pass_that_was_taken_for_dead_stops_even_when_it_still_has_its_lock():
     assert_right(keys)
 
 
+def release_in_vain(lock: locks.PassLock) -> Note:
+    real(lock)
+    return note("lock_not_released", error="gone")
+
+
 def test_the_log_keeps_the_first_error_when_the_lock_cannot_be_released_either(monkeypatch):
     make_world(of_each=1)
-    monkeypatch.setattr(locks.PassLock, "release", lambda self: (real(self), "the lock could not be released: gone")[1])
+    monkeypatch.setattr(
+        locks.PassLock, "release", lambda self: (real(self), note("lock_not_released", error="gone"))[1]
+    )
 
     def fail(self: Any, *arguments: Any, **options: Any) -> None:
         raise RuntimeError("the first error")
@@ -273,7 +281,9 @@ def test_the_log_keeps_the_first_error_when_the_lock_cannot_be_released_either(m
 
 def test_a_release_that_fails_is_told_when_nothing_else_went_wrong(monkeypatch):
     make_world(of_each=1)
-    monkeypatch.setattr(locks.PassLock, "release", lambda self: (real(self), "the lock could not be released: gone")[1])
+    monkeypatch.setattr(
+        locks.PassLock, "release", lambda self: (real(self), note("lock_not_released", error="gone"))[1]
+    )
 
     report = run_pass(now=NOW)
 
@@ -294,7 +304,9 @@ def test_the_lock_of_an_ended_session_is_nobodys(second):
 
     terminate(own_session(), by=second)
 
-    assert lock.release().startswith("the lock could not be released")
+    released = lock.release()
+    assert released is not None
+    assert released.code == "lock_not_released"
     until(lambda: dialect.try_lock(second).is_granted)
     with pytest.raises(LockLost):
         lock.check(uuid4())

@@ -10,8 +10,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone, translation
 
-from notify.explain.messages import problem_of
+from notify.explain.messages import say_problem
 from notify.models import Control, MailQueue, RunLog, TaskQueue
+from notify.notes import as_data, note
 from tests.browser.story import OPERATE, PASSWORD, fill, make_user
 from tests.factories import NOW
 from tests.mails import log
@@ -141,9 +142,9 @@ def test_markup_in_what_was_logged_is_shown_as_text_everywhere(admin_client: Cli
     task = TaskQueue.objects.create(control=mail.control, title=EVIL, assignee=EVIL, done_by=EVIL, done_at=NOW)
     row = log(outcome="error", error=f"{EVIL}\n{EVIL}", host=EVIL, started_at=timezone.now())
     log("comment", pass_id=row.pass_id, outcome="error", error=f"circuit breaker {EVIL}")
-    skipped = f"SKIPPED: lock code -1, held by {EVIL}"
+    skipped = note("skipped", code=-1, holder=[note("holder_process", pid=EVIL, host=EVIL)])
     for minute in (1, 2, 3):
-        log(outcome="skipped", error=skipped, started_at=timezone.now() + timedelta(minutes=minute))
+        log(outcome="skipped", said=[skipped], started_at=timezone.now() + timedelta(minutes=minute))
 
     pages = [text_of(admin_client, address(model)) for model in MODELS]
     pages += [text_of(admin_client, address(type(one), "change", one.pk)) for one in (mail.control, mail, task, row)]
@@ -220,18 +221,22 @@ def test_waiting_mails_stand_first_that_wait_longest_and_sent_ones_last(admin_cl
 
 
 @pytest.mark.parametrize(
-    ("kept", "said"),
+    ("notes", "said"),
     [
-        ("no recipient; not an address: ; x; 100%s", "brak odbiorcy; to nie adres: ; x; 100%s"),
-        ("held by ann: late; really", "wstrzymał(a) ann: late; really"),
-        ("made anew; not yet released", "utworzona od nowa; jeszcze nie zwolniona"),
-        ("somebody's own words; 5% of them", "somebody's own words; 5% of them"),
-        ("", ""),
+        (
+            [note("no_recipient"), note("not_an_address", addresses="; x; 100%s")],
+            "brak odbiorcy; to nie adres: ; x; 100%s",
+        ),
+        ([note("held_by_because", person="ann", reason="late; really")], "wstrzymał(a) ann: late; really"),
+        ([note("made_anew")], "utworzona od nowa; jeszcze nie zwolniona"),
+        ([], "no recipient"),
     ],
 )
-def test_a_mails_problem_is_said_in_the_readers_language_and_other_words_are_left(kept: str, said: str) -> None:
+def test_a_mails_problem_is_said_in_the_readers_language_and_other_words_are_left(notes: Any, said: str) -> None:
+    mail = MailQueue(problem="no recipient", notes=as_data(notes))
+
     with translation.override("pl"):
-        assert problem_of(kept) == said
+        assert say_problem(mail) == said
 
 
 def test_who_signs_in_again_before_he_confirms_is_led_back_to_his_list(client: Client) -> None:

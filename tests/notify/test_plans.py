@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notify.models import RunLog
-from notify.pages.stats import full_looks
+from notify.pages.stats import full_scans
 from notify.steps import FlaggedStep, Scope, registered
 from portal.models import Comment, OrderLine
 from tests.factories import NOW
@@ -61,7 +61,7 @@ def test_rows_left_behind_are_found_through_an_index(step):
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite has no statistics: few rows give the plan of many")
 def test_the_last_look_at_all_events_is_sought_for_each_step():
     with CaptureQueriesContext(connection) as asked:
-        full_looks(NOW)
+        full_scans(NOW)
 
     [query] = asked.captured_queries
     with connection.cursor() as cursor:

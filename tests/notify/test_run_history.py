@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from notify.models import RunLog
-from tests.browser.story import HOLDER
+from tests.browser.story import HELD, skipped_by
 from tests.mails import log
 from tests.notify.pages import address, text_of
 
@@ -101,11 +101,10 @@ def test_the_page_of_a_pass_under_way_loads_itself_anew(admin_client: Client) ->
 
 
 def test_skips_in_a_row_are_one_line_and_a_pass_between_parts_them(admin_client: Client) -> None:
-    other = HOLDER.replace("app-2", "app-3")
-    for minute, (outcome, error) in enumerate(
-        [("skipped", HOLDER), ("ok", None), ("skipped", HOLDER), ("skipped", other), ("skipped", other), ("error", "x")]
-    ):
-        log(minute=minute, outcome=outcome, error=error)
+    other = skipped_by("app-3")
+    for minute, said in enumerate([HELD, None, HELD, other, other]):
+        log(minute=minute, outcome="skipped" if said else "ok", said=[said] if said else [])
+    log(minute=5, outcome="error", error="x")
 
     page = admin_client.get(address(RunLog, "skipped"))
 
@@ -122,7 +121,7 @@ def test_a_run_of_skips_that_goes_on_on_another_page_says_so(
 ) -> None:
     monkeypatch.setattr("notify.pages.runs.SKIPS_PER_PAGE", 3)
     for minute, outcome in enumerate(["ok", "skipped", "ok", *["skipped"] * 4, "ok", "skipped"]):
-        log(minute=minute, outcome=outcome, error=HOLDER if outcome == "skipped" else None)
+        log(minute=minute, outcome=outcome, said=[HELD] if outcome == "skipped" else [])
 
     first = admin_client.get(address(RunLog, "skipped"))
     second = admin_client.get(f"{address(RunLog, 'skipped')}?{first.context['next_query']}")
@@ -133,7 +132,7 @@ def test_a_run_of_skips_that_goes_on_on_another_page_says_so(
 
 def test_a_skip_at_the_very_moment_of_a_pass_belongs_to_no_later_run(admin_client: Client) -> None:
     log(minute=1)
-    log(minute=1, outcome="skipped", error=HOLDER)
+    log(minute=1, outcome="skipped", said=[HELD])
 
     page = admin_client.get(address(RunLog, "skipped"))
 

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notify.models import Control, Outcome, RunLog
-from notify.passes import runner as passes
+from notify.passes import run_log as passes
 from tests.factories import NOW, make_many
 from tests.notify.samples import Remark, do_pass, mailed, make_comments
 

@@ -98,7 +98,7 @@ def test_sigterm_finishes_the_chunk_in_hand_closes_the_log_and_releases_the_lock
     assert whole.outcome == "warning"
     assert "stopped on request before step second" in whole.error
     step = RunLog.objects.get(step="remark")
-    assert step.error == "stopped on request after 1 candidates"
+    assert step.error == "stopped on request after 1 candidate"
     assert not step.is_full
     assert not RunLog.objects.running().exists()
 

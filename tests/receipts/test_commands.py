@@ -184,6 +184,8 @@ def test_reconciling_exits_0_while_all_match_and_5_when_any_differs():
                 "match": 0,
                 "changed": 1,
                 "missing": 0,
+                "broken": 0,
+                "problems": [],
                 "items": [
                     {"id": two.pk, "category": "changed", "recorded": recorded, "current": recorded | {"revision": 6}}
                 ],
@@ -193,6 +195,8 @@ def test_reconciling_exits_0_while_all_match_and_5_when_any_differs():
                 "match": 1,
                 "changed": 0,
                 "missing": 0,
+                "broken": 0,
+                "problems": [],
                 "items": [{"id": one.pk, "category": "match", "recorded": recorded, "current": recorded}],
             },
         ]

@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, models, transaction
 from django.test.utils import isolate_apps
 
+from kwit.commands import EXIT_TRY_AGAIN
 from portal.models import OrderLine
 from receipts import api
 from receipts import change_types as kinds
@@ -21,7 +22,7 @@ from receipts.checks import check_database, check_settings, kind_flaws
 from receipts.conf import load_settings
 from receipts.dialects import dialect_of
 from receipts.dialects.postgresql import ReceiptsPostgresql
-from receipts.management.command import EXIT_CONFLICT, EXIT_DIFFERS, EXIT_INVALID, EXIT_UNKNOWN
+from receipts.management.command import EXIT_CONFLICT, EXIT_DIFFERS, EXIT_INVALID
 from receipts.models import Audit, Change
 from tests.babelfish import stand_in_cannot
 from tests.crashing import ROOT
@@ -335,7 +336,7 @@ def test_every_check_exit_code_and_verb_is_in_the_docs():
     assert found == set(re.findall(r"receipts\.[EW]\d{3}", text))
     for command in ("cancel_batch", "apply_batch", "inspect_change", "reconcile", "doctor"):
         assert f"`{command}" in text or f"manage.py {command}" in text
-    for code in (EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS, EXIT_UNKNOWN):
+    for code in (EXIT_CONFLICT, EXIT_INVALID, EXIT_DIFFERS, EXIT_TRY_AGAIN):
         assert f"| {code} |" in text
     for verb in set(api.__all__) - {one for one in api.__all__ if one[0].isupper()}:
         assert verb in text

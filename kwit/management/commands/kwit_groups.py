@@ -1,6 +1,5 @@
 """Make the ready-made groups viewer, operator, approver and auditor."""
 
-import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
@@ -15,26 +14,23 @@ class Command(KwitCommand):
     """Make the ready-made groups, or bring them up to date."""
 
     help = "Make the ready-made groups viewer, operator, approver and auditor, or bring them up to date."
+    database_help = "the database that has the groups"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        self.add_database(parser, "the database that has the groups")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument(
             "--all-tenants",
             action="store_true",
             help=f"also make the group {ALL_TENANTS_GROUP}, whose members see the rows of every tenant",
         )
 
-    def handle(self, *, is_json: bool, all_tenants: bool, database: str | None, **options: Any) -> None:
+    def handle(self, *, all_tenants: bool, database: str | None, **options: Any) -> None:
         """Make them."""
         try:
             made = make_groups(all_tenants=all_tenants, using=database)
         except LookupError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(
-            json.dumps({"groups": [asdict(one) for one in made]}) if is_json else "\n".join(map(self.line, made))
-        )
+        self.print_result({"groups": [asdict(one) for one in made]}, *map(self.line, made))
 
     def line(self, made: Made) -> str:
         """Return what became of a group, for a terminal."""

@@ -1,7 +1,6 @@
 """Say to which tenants a user belongs, or change it."""
 
 import getpass
-import json
 from argparse import ArgumentParser
 from typing import Any
 
@@ -18,6 +17,7 @@ class Command(KwitCommand):
     """Say to which tenants a user belongs, or change it."""
 
     help = "Say to which tenants a user belongs, or change it."
+    database_help = "the database that has the users"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
@@ -25,10 +25,8 @@ class Command(KwitCommand):
         parser.add_argument("--add", nargs="+", default=[], metavar="TENANT", help="tenants to join")
         parser.add_argument("--remove", nargs="+", default=[], metavar="TENANT", help="tenants to leave")
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
-        self.add_database(parser, "the database that has the users")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
-    def handle(self, *, user: str, is_json: bool, database: str | None, **options: Any) -> None:
+    def handle(self, *, user: str, database: str | None, **options: Any) -> None:
         """Change what is asked for, then say how it is."""
         model = get_user_model()
         found = model._default_manager.using(database).filter(**{model.USERNAME_FIELD: user}).first()
@@ -43,4 +41,4 @@ class Command(KwitCommand):
         rows = Membership.objects.using(database).filter(user_id=found.pk).order_by("tenant")
         said = {"user": user, "tenants": list(rows.values_list("tenant", flat=True)), "joined": joined, "left": left}
         text = f"{user} belongs to {', '.join(said['tenants']) or 'no tenant'}"
-        self.stdout.write(json.dumps(said) if is_json else text)
+        self.print_result(said, text)

@@ -2,6 +2,7 @@
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ class Command(KwitCommand):
     """Make, list and revoke the tokens by which programs read the API."""
 
     help = "Make, list and revoke the tokens by which programs read the API."
+    database_help = "the database that has the users"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
@@ -29,17 +31,16 @@ class Command(KwitCommand):
         parser.add_argument("--name", metavar="TEXT", help="which program uses the token")
         days = "create: days until it ends; default and maximum: KWIT_TOKEN_DAYS"
         parser.add_argument("--days", type=int, metavar="N", help=days)
-        self.add_database(parser, "the database that has the users")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
-    def handle(self, *, verb: str, is_json: bool, **options: Any) -> None:
+    def handle(self, *, verb: str, **options: Any) -> None:
         """Do what is asked."""
         if verb != "list" and not (options["user"] and options["name"]):
             raise CommandError(f"{verb} needs USER and --name")
         self.using: str | None = options["database"]
         user = self.user_of(options["user"]) if options["user"] else None
         shown = getattr(self, verb)(user, **{name: options[name] for name in ("name", "days")})
-        self.stdout.write(encoded(shown) if is_json else self.as_text(shown))
+        content = json.loads(encoded(shown))
+        self.print_result(content, *self.as_lines(content))
 
     def user_of(self, name: str) -> Any:
         """Return the user of a name. Raises: CommandError."""
@@ -80,9 +81,9 @@ class Command(KwitCommand):
             raise CommandError(f"{user.get_username()} has no live token {name!r}")
         return {"revoked": done}
 
-    def as_text(self, shown: dict[str, Any]) -> str:
+    def as_lines(self, shown: dict[str, Any]) -> Sequence[str]:
         """Return an answer for a person."""
         if "tokens" in shown:
-            rows = json.loads(encoded(shown))["tokens"]
-            return "\n".join("  ".join(f"{n}={v}" for n, v in row.items() if v is not None) for row in rows) or "none"
-        return str(shown["token"]) if "token" in shown else f"{shown['revoked']} revoked"
+            lines = ["  ".join(f"{n}={v}" for n, v in row.items() if v is not None) for row in shown["tokens"]]
+            return lines or ["none"]
+        return [str(shown["token"]) if "token" in shown else f"{shown['revoked']} revoked"]

@@ -1,11 +1,9 @@
 """Take over the keys of another control table."""
 
-import json
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import connections
 
 from ...errors import NotifyError
 from ...passes.adoption import Adoption, Source, adopt
@@ -16,13 +14,10 @@ class Command(NotifyCommand):
     """Write a control row for each key of an existing table; exit 1 and change nothing when a row is faulty."""
 
     help = "Take over the keys of another control table, so that nothing is notified twice at the change-over."
+    database_help = "the database of both tables"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        parser.add_argument(
-            "--database", choices=tuple(connections), metavar="ALIAS", help="the database of both tables"
-        )
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument("--from", dest="table", required=True, metavar="TABLE", help="TABLE or SCHEMA.TABLE")
         kinds = parser.add_mutually_exclusive_group(required=True)
         kinds.add_argument("--kind-column", metavar="COLUMN", help="the column that tells the kind")
@@ -42,10 +37,9 @@ class Command(NotifyCommand):
         except NotifyError as error:
             faulty = getattr(error, "adoption", None)
             if is_json and faulty:
-                self.is_told = True
-                self.stdout.write(as_json(faulty))
+                self.print_result(vars(faulty))
             raise CommandError("\n".join([str(error), *([] if faulty is None else faulty.problems)])) from error
-        self.stdout.write(as_json(adoption) if is_json else as_text(adoption, is_dry_run=is_dry_run))
+        self.print_result(vars(adoption), *as_lines(adoption, is_dry_run=is_dry_run))
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -56,13 +50,8 @@ def pair(text: str) -> tuple[str, str]:
     return old, new
 
 
-def as_json(adoption: Adoption) -> str:
-    """Return the report as one JSON object."""
-    return json.dumps(vars(adoption))
-
-
-def as_text(adoption: Adoption, *, is_dry_run: bool) -> str:
+def as_lines(adoption: Adoption, *, is_dry_run: bool) -> list[str]:
     """Return the report for a terminal."""
     verb = "would be taken over" if is_dry_run else "taken over"
     kinds = [f"  {kind}: {count}" for kind, count in sorted(adoption.adopted.items())]
-    return "\n".join([f"{adoption.rows} rows: {sum(adoption.adopted.values())} {verb}, {adoption.known} known", *kinds])
+    return [f"{adoption.rows} rows: {sum(adoption.adopted.values())} {verb}, {adoption.known} known", *kinds]

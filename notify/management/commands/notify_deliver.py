@@ -1,16 +1,17 @@
 """Send what is due, once."""
 
-import json
 import sys
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
 
+from kwit.commands import number_from
+
 from ...delivery.dispatch import send_due
 from ...errors import NotifyError
-from ..command import NotifyCommand, number_from, own_stdout
-from ..reports import delivery_json, delivery_text
+from ..command import NotifyCommand
+from ..reports import delivery_json, delivery_lines
 from ..shutdown import stopping_on_sigterm
 
 
@@ -18,20 +19,22 @@ class Command(NotifyCommand):
     """Send what is due; exit 0 unless the channel is in trouble (1): then no mail has lost an attempt."""
 
     help = "Send what is due, once; what fails is marked and the others go on."
+    # A step that is faulty fails alone; checking all of them at each start would only take time.
+    requires_system_checks = ()
+    database_help = "the database to run on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        self.add_database(parser, "the database to run on")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument("--limit", type=number_from(1), metavar="N", help="send at most N mails")
+        parser.add_argument("--lanes", type=number_from(1), metavar="N", help="connections at once (NOTIFY_LANES)")
 
-    def handle(self, *, database: str | None, is_json: bool, limit: int | None, **options: Any) -> None:
-        """Deliver; SIGTERM lets it finish the mail in hand."""
+    def handle(self, *, database: str | None, limit: int | None, lanes: int | None, **options: Any) -> None:
+        """Deliver; SIGTERM lets each lane finish its mail."""
         try:
-            with own_stdout(is_json), stopping_on_sigterm() as is_stopping:
-                report = send_due(using=database, limit=limit, is_stopping=is_stopping)
+            with self.own_stdout(), stopping_on_sigterm() as is_stopping:
+                report = send_due(using=database, limit=limit, lanes=lanes, is_stopping=is_stopping)
         except NotifyError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(json.dumps(delivery_json(report)) if is_json else delivery_text(report))
+        self.print_result(delivery_json(report), *delivery_lines(report))
         if report.error:
             sys.exit(1)

@@ -1,12 +1,12 @@
 """Say whether and how an event was notified."""
 
-import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.serializers.json import DjangoJSONEncoder
+from django.core.management.base import CommandError
 
-from ...explain.event import explain_event
+from ...errors import NotifyError
+from ...explain.event import explain_key
 from ..command import NotifyCommand
 
 
@@ -14,21 +14,19 @@ class Command(NotifyCommand):
     """Say for one event whether and when it was notified, what became of the message, or why it was not."""
 
     help = "Say for one event whether and when it was notified, what became of the message, or why it was not."
+    database_help = "the database to look at"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
         parser.add_argument("kind", metavar="KIND")
-        parser.add_argument("key", type=int, metavar="KEY")
-        parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
-        self.add_database(parser, "the database to look at")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
+        parser.add_argument("key", metavar="KEY")
+        parser.add_argument("key2", nargs="?", metavar="KEY2")
 
-    def handle(
-        self, *, kind: str, key: int, key2: int | None, database: str | None, is_json: bool, **options: Any
-    ) -> None:
+    def handle(self, *, kind: str, key: str, key2: str | None, database: str | None, **options: Any) -> None:
         """Explain."""
-        told = explain_event(kind=kind, key=key, key2=key2, using=database)
-        if is_json:
-            self.stdout.write(json.dumps(told.as_json(), cls=DjangoJSONEncoder, ensure_ascii=False))
-        else:
-            self.stdout.write("\n\n".join("\n".join(event.sentences) for event in told.events))
+        try:
+            told = explain_key(kind=kind, key=key, key2=key2, using=database)
+        except NotifyError as error:
+            raise CommandError(str(error)) from error
+        lines = [line for event in told.events for line in ("", *event.sentences)]
+        self.print_result(told.as_json(), *lines[1:])

@@ -1,6 +1,5 @@
 """Run one notification pass."""
 
-import json
 import sys
 from argparse import ArgumentParser
 from typing import Any
@@ -9,15 +8,14 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.db import DatabaseError, router
 
+from kwit.commands import EXIT_TRY_AGAIN, seconds
+
 from ...errors import NotifyError
 from ...models import RunLog
 from ...passes.runner import PassReport, run_pass
-from ..command import NotifyCommand, seconds
-from ..reports import as_json, as_table
+from ..command import NotifyCommand
+from ..reports import as_json, as_lines
 from ..shutdown import stopping_on_sigterm
-
-#: EX_TEMPFAIL of sysexits.h: try again later.
-EXIT_SKIPPED = 75
 
 
 class Command(NotifyCommand):
@@ -27,11 +25,10 @@ class Command(NotifyCommand):
     requires_system_checks = ()
 
     help = "Look for events once and queue exactly one message for each."
+    database_help = "the database to run on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
-        self.add_database(parser, "the database to run on")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
         parser.add_argument(
             "--step", action="append", dest="kinds", metavar="KIND", help="run this step only; repeatable"
         )
@@ -48,9 +45,9 @@ class Command(NotifyCommand):
         parser.add_argument(
             "--pass-id", type=UUID, metavar="UUID", help="the id in the run log, for who wants to follow the pass"
         )
-        parser.add_argument("--fail-on-skip", action="store_true", help=f"exit {EXIT_SKIPPED} when the lock is busy")
+        parser.add_argument("--fail-on-skip", action="store_true", help=f"exit {EXIT_TRY_AGAIN} when the lock is busy")
 
-    def handle(self, *, database: str | None, is_json: bool, fail_on_skip: bool, **options: Any) -> None:
+    def handle(self, *, database: str | None, fail_on_skip: bool, **options: Any) -> None:
         """Run the pass; SIGTERM lets it finish the chunk in hand."""
         asked = {name: options[name] for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline", "pass_id")}
         try:
@@ -61,8 +58,7 @@ class Command(NotifyCommand):
         except DatabaseError as error:
             look = f"manage.py check --deploy --tag kwit --database {database or router.db_for_write(RunLog)}"
             raise CommandError(f"not even the run log can be written: {error} (see {look})") from error
-        shown = json.dumps(as_json(report, is_dry_run=options["is_dry_run"])) if is_json else as_table(report)
-        self.stdout.write(shown)
+        self.print_result(as_json(report, is_dry_run=options["is_dry_run"]), *as_lines(report))
         if code := exit_code(report, fail_on_skip=fail_on_skip):
             sys.exit(code)
 
@@ -70,5 +66,5 @@ class Command(NotifyCommand):
 def exit_code(report: PassReport, *, fail_on_skip: bool) -> int:
     """Return 0 unless a step failed (1); a skipped pass is 0, or 75 when asked for."""
     if report.outcome == "skipped":
-        return EXIT_SKIPPED if fail_on_skip else 0
+        return EXIT_TRY_AGAIN if fail_on_skip else 0
     return 1 if report.outcome == "error" else 0

@@ -1,6 +1,5 @@
 """Show an event's mail as its recipients get it."""
 
-import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
@@ -9,7 +8,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from ...errors import NotifyError
-from ...operations.preview import Preview, preview_event, preview_example
+from ...operations.preview import Preview, preview_example, preview_key
 from ..command import NotifyCommand
 
 
@@ -17,25 +16,24 @@ class Command(NotifyCommand):
     """Show an event's mail: the queued one, what a pass would queue now, or the kind's example."""
 
     help = "Show an event's mail as its recipients get it; without KEY the kind's example."
+    database_help = "the database to look at"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("kind", metavar="KIND")
-        parser.add_argument("key", type=int, nargs="?", metavar="KEY")
-        parser.add_argument("key2", type=int, nargs="?", metavar="KEY2")
+        parser.add_argument("key", nargs="?", metavar="KEY")
+        parser.add_argument("key2", nargs="?", metavar="KEY2")
         parser.add_argument("--language", default="", metavar="CODE", help="as if the recipient spoke this language")
         parser.add_argument("--html", action="store_true", dest="is_html", help="print the HTML body only")
-        self.add_database(parser, "the database to look at")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
-    def handle(self, *, kind: str, key: int | None, is_html: bool, is_json: bool, **options: Any) -> None:
+    def handle(self, *, kind: str, key: str | None, is_html: bool, **options: Any) -> None:
         """Preview."""
         language, using = options["language"], options["database"]
         try:
             if key is None:
                 found = [preview_example(kind, language=language)]
             else:
-                found = preview_event(kind=kind, key=key, key2=options["key2"], language=language, using=using)
+                found = preview_key(kind=kind, key=key, key2=options["key2"], language=language, using=using)
         except NotifyError as error:
             raise CommandError(str(error)) from error
         except DatabaseError:
@@ -43,10 +41,8 @@ class Command(NotifyCommand):
         except Exception as error:
             # A template raises whatever it likes, and of a kind without a body nothing can be shown.
             raise CommandError(f"the mail cannot be made: {type(error).__name__}: {error}") from error
-        if is_json:
-            self.stdout.write(json.dumps({"mails": [asdict(each) for each in found]}, ensure_ascii=False))
-        else:
-            self.stdout.write("\n".join(each.html if is_html else as_text(each) for each in found))
+        shown = [(each.html if is_html else as_text(each)).split("\n") for each in found]
+        self.print_result({"mails": [asdict(each) for each in found]}, *(line for lines in shown for line in lines))
 
 
 def as_text(preview: Preview) -> str:

@@ -1,23 +1,25 @@
 """Let blocked and uncertain mails go, or end a channel's pause."""
 
 import getpass
-import json
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
 
+from kwit.commands import number_from
+
 from ...conf import conf
 from ...delivery.channels import known_channels, resume_channel
 from ...errors import NotifyError
 from ...operations.mails import confirm_mails, correct_mail, release_mails
-from ..command import NotifyCommand, mails_of, number_from
+from ..command import NotifyCommand, mails_of
 
 
 class Command(NotifyCommand):
     """Let blocked and uncertain mails go, correct or confirm one, or end a channel's pause."""
 
     help = "Let blocked and uncertain mails go, correct or confirm them, or end a channel's pause."
+    database_help = "the database to work on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
@@ -29,10 +31,8 @@ class Command(NotifyCommand):
         )
         parser.add_argument("--channel", metavar="NAME", help="end the pause of this channel")
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
-        self.add_database(parser, "the database to work on")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object")
 
-    def handle(self, *, ids: list[int], is_json: bool, **options: Any) -> None:
+    def handle(self, *, ids: list[int], **options: Any) -> None:
         """Release."""
         using, actor = options["database"], options["actor"] or getpass.getuser()
         to, subject, done = options["to"], options["subject"], {"released": 0, "confirmed": 0, "resumed": 0}
@@ -52,4 +52,4 @@ class Command(NotifyCommand):
             raise CommandError(str(error)) from error
         verb, name = (confirm_mails, "confirmed") if options["is_confirmed"] else (release_mails, "released")
         done[name] = verb(mails, actor=actor, using=using) if ids else 0
-        self.stdout.write(json.dumps(done) if is_json else ", ".join(f"{n} {what}" for what, n in done.items()))
+        self.print_result(done, ", ".join(f"{n} {what}" for what, n in done.items()))

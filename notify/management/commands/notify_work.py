@@ -1,12 +1,13 @@
 """Pass and delivery in a loop."""
 
-import json
 import sys
 from argparse import ArgumentParser
 from typing import Any
 
+from kwit.commands import number_from, seconds
+
 from ...models import Outcome
-from ..command import NotifyCommand, number_from, own_stdout, seconds
+from ..command import NotifyCommand
 from ..reports import as_json, delivery_json
 from ..shutdown import stopping_on_sigterm
 from ..worker import RoundReport, work
@@ -16,27 +17,30 @@ class Command(NotifyCommand):
     """Run a pass and a delivery again and again, for containers and services; SIGTERM ends it cleanly."""
 
     help = "Run a pass and a delivery again and again, until SIGTERM; PostgreSQL's NOTIFY kwit wakes it."
+    # A step that is faulty fails alone; checking all of them at each start would only take time.
+    requires_system_checks = ()
+    database_help = "the database to run on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
         parser.add_argument("--every", type=seconds, default=60, metavar="SECONDS", help="the most between two rounds")
         parser.add_argument("--rounds", type=number_from(1), metavar="N", help="stop after N rounds")
-        self.add_database(parser, "the database to run on")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object a round")
+        parser.add_argument("--lanes", type=number_from(1), metavar="N", help="connections at once (NOTIFY_LANES)")
 
-    def handle(self, *, every: float, rounds: int | None, database: str | None, is_json: bool, **options: Any) -> None:
-        """Work until told to stop; SIGTERM lets it finish the mail or the chunk in hand."""
+    def handle(
+        self, *, every: float, rounds: int | None, lanes: int | None, database: str | None, **options: Any
+    ) -> None:
+        """Work until told to stop; SIGTERM lets it finish the chunk in hand, or each lane its mail."""
 
         failed = False
 
         def tell(report: RoundReport) -> None:
             nonlocal failed
             failed = has_failed(report)
-            self.stdout.write(json.dumps(round_json(report)) if is_json else round_text(report))
-            self.stdout.flush()
+            self.print_result(round_json(report), round_text(report))
 
-        with own_stdout(is_json), stopping_on_sigterm() as is_stopping:
-            work(every_s=every, using=database, rounds_max=rounds, is_stopping=is_stopping, tell=tell)
+        with self.own_stdout(), stopping_on_sigterm() as is_stopping:
+            work(every_s=every, using=database, rounds_max=rounds, lanes=lanes, is_stopping=is_stopping, tell=tell)
         # Who runs it for good has its errors in the log, and stops it when all is well, too.
         if rounds is not None and failed:
             sys.exit(1)

@@ -1,6 +1,6 @@
 """Play the demo's story and serve the admin."""
 
-import json
+import sys
 from argparse import ArgumentParser
 from typing import Any
 
@@ -16,13 +16,12 @@ class Command(KwitCommand):
     requires_system_checks = ()
 
     help = "Set up a database, play the story on real rows, then serve the admin until Ctrl-C."
+    database_help = "where the story plays"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare what ``make demo`` passes on."""
         parser.add_argument("--serve", type=int, choices=[0, 1], default=1, help="0 ends after the story")
         parser.add_argument("--port", type=int, default=8000, help="where the admin listens (8000)")
-        self.add_database(parser, "where the story plays")
-        parser.add_argument("--json", action="store_true", dest="is_json", help="print one JSON object before serving")
 
     def handle(self, *, serve: int, port: int, database: str | None, is_json: bool, **options: Any) -> None:
         """Play, then serve; with ``--json`` what is told on the way goes to stderr."""
@@ -37,14 +36,15 @@ class Command(KwitCommand):
         say(f"\nThe admin's user is {demo.USER} with the password {password}")
         if is_json:
             told = {"databases": demo.names(), "user": demo.USER, "password": password, "url": url if serve else None}
-            self.say(json.dumps(told))
+            self.print_result(told)
         if serve:
             say(f"Serving the admin on {url} until Ctrl-C")
-            demo.serve(port=port, stdout=self.stderr if is_json else self.stdout)
+            demo.serve(port=port, stdout=sys.stderr if is_json else sys.stdout)
 
     def say(self, text: str) -> None:
         """Print a line at once, also into a pipe."""
-        self.stdout.write(text)
+        for line in text.split("\n"):
+            self.stdout.write(line)
         self.stdout.flush()
 
     def whisper(self, text: str) -> None:

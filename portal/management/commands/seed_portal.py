@@ -1,23 +1,23 @@
 """Make any amount of sample business."""
 
 import argparse
-import json
 import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
 from datetime import datetime, time
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.core.management.base import CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from tqdm import tqdm
 
+from kwit.commands import KwitCommand
+
 from ...seeding import Plan, SeedRefused, seed
 
 
-class Command(BaseCommand):
+class Command(KwitCommand):
     """Make orders, lines, advices, comments and contacts, the same each time for the same seed and end."""
 
     help = "Make any amount of sample business beside what is there, the same each time for one --seed and --until."
@@ -25,8 +25,6 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the amounts."""
         add = parser.add_argument
-        add("--database", choices=tuple(connections), metavar="ALIAS", help="the database to write to")
-        add("--json", action="store_true", dest="is_json", help="print one JSON object")
         add("--contacts", type=int, default=Plan.contacts, metavar="N", help="people (default: %(default)s)")
         add("--orders", type=int, default=100, metavar="N", help="registered orders (default: %(default)s)")
         add("--lines-per-order", type=int, default=Plan.lines_per_order, metavar="N", help="default: %(default)s")
@@ -39,7 +37,7 @@ class Command(BaseCommand):
         add("--until", type=moment, metavar="ISO", help="the time of the newest events (default: now)")
         add("--days", type=int, default=Plan.days, metavar="D", help="how far back the oldest (default: %(default)s)")
 
-    def handle(self, *, database: str | None, is_json: bool, until: datetime | None, **options: Any) -> None:
+    def handle(self, *, database: str | None, until: datetime | None, **options: Any) -> None:
         """Make the rows."""
         known = {name: options[name] for name in Plan.__dataclass_fields__ if name in options}
         try:
@@ -50,7 +48,7 @@ class Command(BaseCommand):
         except SeedRefused as error:
             raise CommandError(f"{error}. Nothing was written.") from error
         shown = ", ".join(f"{number} {name}" for name, number in made.items())
-        self.stdout.write(json.dumps(made) if is_json else f"Made {shown}.")
+        self.print_result(made, f"Made {shown}.")
 
 
 def moment(text: str) -> datetime:

@@ -28,7 +28,7 @@ class Command(ReceiptsCommand):
         messages = [*silent.values(), *run_checks(tags=[DOCTOR], include_deployment_checks=True, databases=answering)]
         findings = [self.finding(message) for message in messages]
         lines = [f"{one['severity']} {one['id']}: {one['about']}. To do: {one['what_to_do']}" for one in findings]
-        self.answer(options, {"findings": findings}, "\n".join(lines) or "Nothing found.")
+        self.print_result({"findings": findings}, *(lines or ["Nothing found."]))
         if errors := sum(message.level >= ERROR for message in messages):
             raise CommandError(f"{errors} findings break a promise.")
 

@@ -23,8 +23,8 @@ class Command(ReceiptsCommand):
         parser.add_argument("--digest", default="", help="apply only this content")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with self.refusals(options):
+        with self.refusals():
             plan = get_plan(pk=options["plan"], using=self.alias(options))
             with self.settling(options, plan.change_id):
                 outcome = apply_plan_surely(pk=plan.pk, digest=options["digest"], using=self.alias(options))
-            self.answer_outcome(options, plan.change_id, outcome, targets=len(plan.targets), plan=plan.pk)
+            self.print_outcome(plan.change_id, outcome, targets=len(plan.targets), plan=plan.pk)

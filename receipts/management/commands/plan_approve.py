@@ -22,6 +22,6 @@ class Command(ReceiptsCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         pk, digest = options["plan"], options["digest"]
-        with self.refusals(options):
+        with self.refusals():
             approve_plan(pk=pk, approver=options["approver"], digest=digest, using=self.alias(options))
-        self.answer(options, {"plan": pk, "approved": True}, f"plan {pk}: approved")
+        self.print_result({"plan": pk, "approved": True}, f"plan {pk}: approved")

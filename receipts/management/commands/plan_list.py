@@ -31,4 +31,4 @@ class Command(ReceiptsCommand):
             "{plan}: {change_id}, {kind}, tenant {tenant}, {state}, by {author}, digest {digest}".format(**one)
             for one in found
         ]
-        self.answer(options, {"plans": found}, "\n".join(lines) or "There is no such plan.")
+        self.print_result({"plans": found}, *(lines or ["There is no such plan."]))

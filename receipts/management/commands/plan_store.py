@@ -19,7 +19,7 @@ class Command(PlanCommand):
         parser.add_argument("--reason", default="", help="why; kept in the receipt")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with self.refusals(options):
+        with self.refusals():
             plan = self.read(options)
             stored = store_plan(
                 kind=options["kind"],
@@ -32,4 +32,4 @@ class Command(PlanCommand):
             )
             content = {"plan": stored.pk, "change_id": plan.change_id, "digest": stored.digest}
             text = f"plan {stored.pk}: {plan.change_id}, {len(plan.targets)} targets, digest {stored.digest}"
-            self.answer(options, content | {"targets": len(plan.targets)}, text)
+            self.print_result(content | {"targets": len(plan.targets)}, text)

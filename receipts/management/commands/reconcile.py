@@ -8,13 +8,15 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from kwit.commands import EXIT_TRY_AGAIN
+
 from ...api import InvalidPlan, UnknownKind, reconcile, record_reconciliation
 from ...change_types import get_kind
 from ...plans.model import check_origin
 from ...querysets import RunOutcome
 from ...reconcile import Reconciled, count_receipts, kinds_of_receipts
 from ...runs import carry_out
-from ..command import EXIT_DIFFERS, EXIT_UNKNOWN, ReceiptsCommand
+from ..command import EXIT_DIFFERS, ReceiptsCommand
 
 
 class Command(ReceiptsCommand):
@@ -74,26 +76,27 @@ class Command(ReceiptsCommand):
         names = ("done", "total", "differing", "undeclared", "outcome")
         content = {"run": run.pk} | {name: getattr(run, name) for name in names}
         text = f"run {run.pk}: {run.outcome}, {run.done} of {run.total} compared, {run.differing} differ"
-        self.answer(options, content, text)
+        self.print_result(content, text)
         if run.outcome != RunOutcome.DONE:
-            raise CommandError(f"The run has ended early: {run.outcome}.", returncode=EXIT_UNKNOWN)
+            raise CommandError(f"The run has ended early: {run.outcome}.", returncode=EXIT_TRY_AGAIN)
         if run.differing:
             raise CommandError(f"{run.differing} of {run.total} changes differ.", returncode=EXIT_DIFFERS)
 
     def begin(self, options: dict[str, Any]) -> None:
         """Open the JSON object; it is written as the results come, however many there are."""
-        if options["json"]:
-            self.is_told = True
+        if self.is_json:
+            self.has_printed = True
             self.stdout.write('{"changes": [', ending="")
 
     def show(self, result: Reconciled, options: dict[str, Any], separator: str) -> None:
         """Print one receipt's result."""
-        if options["json"]:
+        if self.is_json:
             self.stdout.write(separator + json.dumps(result.as_json()), ending="")
         else:
-            self.stdout.write(self.printable(result.as_text()))
+            for line in result.as_lines():
+                self.stdout.write(line)
 
     def end(self, options: dict[str, Any]) -> None:
         """Close the JSON object."""
-        if options["json"]:
+        if self.is_json:
             self.stdout.write("]}")

@@ -48,12 +48,12 @@ SET NOCOUNT ON;
 BEGIN TRY
 DECLARE @kind nvarchar(4000) = %s, @rows nvarchar(max) = %s;
 DECLARE @new TABLE ([key] bigint NOT NULL, key2 bigint NOT NULL, id bigint NOT NULL);
-INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant)
+INSERT INTO notify_control (kind, [key], key2, language, recipients, tenant, original_key)
 OUTPUT inserted.[key], inserted.key2, inserted.id INTO @new ([key], key2, id)
-SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant
+SELECT @kind, r.[key], r.key2, r.language, r.recipients, r.tenant, r.original_key
 FROM OPENJSON(@rows) WITH (
     [key] bigint '$[0]', key2 bigint '$[1]', language nvarchar(max) '$[2]', recipients nvarchar(max) '$[3]',
-    tenant nvarchar(max) '$[4]'
+    tenant nvarchar(max) '$[4]', original_key nvarchar(max) '$[5]'
 ) AS r
 WHERE NOT EXISTS (
     SELECT 1 FROM notify_control AS c WITH (UPDLOCK, HOLDLOCK)
@@ -81,12 +81,14 @@ END CATCH;
 SET NOCOUNT ON;
 BEGIN TRY
 INSERT INTO notify_mail_queue
-       (pass_id, control_id, template, subject, recipients, language, payload, state, problem, tenant)
-SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem, r.tenant
+       (pass_id, control_id, template, subject, recipients, language, payload, state, problem, tenant, notes)
+SELECT %s, r.control_id, r.template, r.subject, r.recipients, r.language, r.payload, r.state, r.problem, r.tenant,
+       r.notes
 FROM OPENJSON(%s) WITH (
     control_id bigint '$[0]', template nvarchar(max) '$[1]', subject nvarchar(max) '$[2]',
     recipients nvarchar(max) '$[3]' AS JSON, language nvarchar(max) '$[4]', payload nvarchar(max) '$[5]' AS JSON,
-    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]', tenant nvarchar(max) '$[8]'
+    state nvarchar(max) '$[6]', problem nvarchar(max) '$[7]', tenant nvarchar(max) '$[8]',
+    notes nvarchar(max) '$[9]'
 ) AS r;
 END TRY
 BEGIN CATCH
@@ -161,7 +163,7 @@ END CATCH;
 -- insert_attempts
 SET NOCOUNT ON;
 BEGIN TRY
-INSERT INTO notify_attempt (mail_id, number, part, recipient, outcome, code, enhanced, text, at, worker, channel) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+INSERT INTO notify_attempt (mail_id, number, part, recipient, outcome, code, enhanced, text, at, worker, channel, notes) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, NULL);
 SELECT @@ROWCOUNT;
 END TRY
 BEGIN CATCH

@@ -1,0 +1,164 @@
+"""Claim due mails and load what planning has to know of each; give back what was not begun."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import connections, transaction
+
+from ..addresses import Recipients
+from ..conf import Conf
+from ..dialects import dialect_of
+from ..models import Attempt, MailQueue, MailState, Suppression
+from ..steps import step_of
+from .email import key_of, recipients_of
+from .schedule import digest_window
+
+#: Mails in one digest: nobody reads a mail of more; the rest makes the next one.
+DIGEST_MAILS_MAX = 100
+#: Below the 2,100 parameters of SQL Server.
+ADDRESSES_PER_QUERY = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One mail with everything that planning it has to know of the database."""
+
+    mail: MailQueue
+    #: Parsed once, here.
+    recipients: Recipients
+    #: What became of those that earlier attempts have done with, by the identity of their address.
+    final: Mapping[str, str] = field(default_factory=dict)
+    #: The number of its last attempt.
+    number_last: int = 0
+    #: The mails that have travelled in this one before, as a digest.
+    companions: tuple[MailQueue, ...] = ()
+    #: The mails that could join its digest now, asked when it is handed to a lane.
+    joining: tuple[MailQueue, ...] = ()
+
+
+def claim_due(*, using: str, worker: str, now: datetime, conf: Conf, limit: int) -> list[int]:
+    """Lease some due mails to this worker; return their ids. Transaction: its own."""
+    connection = connections[using]
+    return dialect_of(connection).claim_mails(
+        connection, worker=worker, now=now, lease_until=now + conf.LEASE, limit=limit
+    )
+
+
+def take_over(name: str, ids: Sequence[int], *, using: str, worker: str, now: datetime, conf: Conf) -> list[int]:
+    """
+    Make a portion's claim this worker's own; return the ids of what is left of it.
+
+    An engine may run a portion twice, even at once: the second run finds nothing under the portion's name, and what the
+    first one has on the wire is not begun again. Transaction: its own.
+    """
+    with transaction.atomic(using=using, durable=True):
+        mails = MailQueue.objects.using(using)
+        left = mails.filter(pk__in=ids, worker=name, state=MailState.QUEUED, lease_until__gt=now)
+        left.update(worker=worker, lease_until=now + conf.LEASE)
+        return list(mails.filter(pk__in=ids, worker=worker).order_by("due_at", "pk").values_list("pk", flat=True))
+
+
+def give_back(*, using: str, worker: str) -> None:
+    """Free what was claimed and not begun. Transaction: its own."""
+    with transaction.atomic(using=using, durable=True):
+        claimed = MailQueue.objects.using(using).filter(worker=worker, state=MailState.QUEUED)
+        claimed.update(worker="", lease_until=None)
+
+
+def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf) -> list[Claim]:
+    """Return mails with what the database knows of them, in at most three queries."""
+    found = list(mails)
+    final, numbers = attempts_of(found, using=using, conf=conf)
+    travelled = companions_of(found, using=using, conf=conf)
+    return [
+        Claim(
+            mail=mail,
+            recipients=recipients_of(mail, conf),
+            final=final.get(mail.pk, {}),
+            number_last=numbers.get(mail.pk, 0),
+            companions=tuple(travelled.get(mail.pk, ())),
+        )
+        for mail in found
+    ]
+
+
+def attempts_of(
+    mails: Sequence[MailQueue], *, using: str, conf: Conf
+) -> tuple[dict[int, dict[str, str]], dict[int, int]]:
+    """Return, per mail, the recipients that are done with and how, and the number of the last attempt."""
+    # A mail that was never tried, released or rescued has no attempts: most have not, and cost no query.
+    tried = [mail.pk for mail in mails if mail.attempts or mail.message_text or mail.operator]
+    final: dict[int, dict[str, str]] = {}
+    numbers: dict[int, int] = {}
+    if not tried:
+        return final, numbers
+    rows = Attempt.objects.using(using).filter(mail__in=tried).order_by("pk")
+    is_final = Attempt.objects.using(using).final().filter(mail__in=tried)
+    if conf.ON_UNCERTAIN == "resend":
+        is_final = is_final.exclude(outcome="uncertain")
+    ids = set(is_final.values_list("pk", flat=True))
+    for pk, mail_id, recipient, outcome, number in rows.values_list("pk", "mail_id", "recipient", "outcome", "number"):
+        numbers[mail_id] = max(numbers.get(mail_id, 0), number)
+        if pk in ids:
+            final.setdefault(mail_id, {})[key_of(recipient, conf)] = outcome
+    return final, numbers
+
+
+def is_untried(mail: MailQueue) -> bool:
+    """Whether a mail has never been on the wire, so that its digest may still grow."""
+    return not (mail.attempts or mail.message_text)
+
+
+def may_collect(mail: MailQueue, conf: Conf, now: datetime) -> bool:
+    """Whether a mail leads a digest that begins now."""
+    window = digest_window(step_of(mail.control.kind), conf)
+    return window is not None and is_untried(mail) and mail.created_at + window <= now
+
+
+def is_same_digest(mail: MailQueue, other: MailQueue) -> bool:
+    """Whether two mails go into one digest."""
+    names = ("template", "language", "recipients", "tenant")
+    return mail.control.kind == other.control.kind and all(getattr(mail, n) == getattr(other, n) for n in names)
+
+
+def companions_of(mails: Sequence[MailQueue], *, using: str, conf: Conf) -> dict[int, list[MailQueue]]:
+    """Return, per mail, the mails that have travelled in it before."""
+    leaders = [
+        mail.pk
+        for mail in mails
+        if not is_untried(mail) and digest_window(step_of(mail.control.kind), conf) is not None
+    ]
+    found: dict[int, list[MailQueue]] = {}
+    if leaders:
+        rows = MailQueue.objects.using(using).select_related("control").filter(digest_of__in=leaders)
+        for mail in rows.order_by("pk"):
+            found.setdefault(mail.digest_of_id or 0, []).append(mail)
+    return found
+
+
+def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime) -> tuple[MailQueue, ...]:
+    """Return the mails that could join this one in a digest now."""
+    mails = MailQueue.objects.using(using).select_related("control")
+    joining = mails.free_for(worker, now).filter(
+        control__kind=mail.control.kind,
+        template=mail.template,
+        language=mail.language,
+        recipients=mail.recipients,
+        # Who may see one tenant's mails would else read another's in the digest.
+        tenant=mail.tenant,
+        state=MailState.QUEUED,
+        attempts=0,
+        message_text="",
+        digest_of__isnull=True,
+    )
+    return tuple(joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1])
+
+
+def suppressed_among(claims: Iterable[Claim], *, using: str, conf: Conf) -> frozenset[str]:
+    """Return which addresses of these mails are on the suppression list now."""
+    asked = sorted({key_of(address, conf) for claim in claims for address in claim.recipients.good})
+    rows, found = Suppression.objects.using(using), set[str]()
+    for start in range(0, len(asked), ADDRESSES_PER_QUERY):
+        found |= rows.among(asked[start : start + ADDRESSES_PER_QUERY])
+    return frozenset(found)
