@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, router, transaction
 from django.db.models import F, Q, QuerySet
 
+from ..clock import is_paused, paused
 from ..conf import Conf
 from ..models import ERROR_CHARS_MAX, Channel
 from ..text import stored
@@ -38,7 +39,7 @@ def get_pause(name: str, *, now: datetime, using: str | None = None) -> Pause:
     row = Channel.objects.using(using or router.db_for_read(Channel)).filter(name=name).first()
     if row is None:
         return Pause(None, "", 0)
-    is_pausing = row.paused_until is not None and row.paused_until > now
+    is_pausing = is_paused(row.paused_until, now=now)
     return Pause(row.paused_until if is_pausing else None, row.reason if is_pausing else "", row.failures)
 
 
@@ -51,7 +52,7 @@ def pause_channel(name: str, *, reason: str, now: datetime, conf: Conf, using: s
     using = using or router.db_for_write(Channel)
     rows = rows_of(name, using)
     failures = rows.values_list("failures", flat=True).get()
-    resting = Q(paused_until__isnull=True) | Q(paused_until__lte=now)
+    resting = Q(paused_until__isnull=True) | ~paused(now)
     with transaction.atomic(using=using, durable=True):
         rows.filter(resting, failures=failures).update(
             paused_at=now,

@@ -238,6 +238,11 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
             cursor.execute(f"SELECT pg_backend_pid() = %s AND ({OURS})", [token, *LOCK_SHOWN])
             return bool(cursor.fetchone()[0])
 
+    def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(HOLDER, LOCK_SHOWN)
+            return cursor.fetchone() is None
+
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
         # Asked first: unlocking what is not held gives a warning in the server's log.
         if connection.connection is not None and self.is_locked(connection, token):

@@ -10,7 +10,7 @@ from ..conf import conf
 from ..delivery.email import make_email, recipients_of, render_alone, render_mail, render_together
 from ..dialects import dialect_of
 from ..errors import UnknownMail
-from ..explain.event import Inquiry, events_of
+from ..explain.unnotified import Inquiry, events_of
 from ..messages.bodies import Body, render_body
 from ..messages.builder import make_messages
 from ..messages.values import template_values, thaw
