@@ -45,7 +45,7 @@ from .lanes import Begin, Finished, Job, Lane
 from .planner import Block, Hold, Send
 from .recovery import rescue
 from .results import DeliveryReport, Settlement, Try, as_attempts, block_values, conclude, gone_mailboxes, hold_values
-from .writer import Writer
+from .writer import LOSSES, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ SLICE_S = 0.2
 #: serve several commits.
 CLAIM_ROWS_MIN = 10
 CLAIMS_PER_LANE = 2
-#: Seconds to wait for a lane to say goodbye to its server.
+#: Seconds to wait for the lanes to say goodbye to their server.
 JOIN_S = 5.0
 
 
@@ -159,8 +159,8 @@ def deliver_due(
     the others go on; trouble of the channel pauses it for everybody and costs no mail an attempt.
 
     Transaction: its own, durable, many short ones; refused inside another.
-    Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError when what happened cannot be written: the
-    mails in hand are then found by ``rescue``.
+    Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError; OutcomeNotWritten, when the database went
+    away with mails on the wire and stayed away: ``rescue`` finds them.
     """
     using = using or router.db_for_write(MailQueue)
     connection = connections[using]
@@ -481,13 +481,21 @@ def end_run(run: DeliveryRun) -> None:
             receive(run)
             commit(run)
     finally:
+        # Some still ask when the database is away.
+        for begin in run.asking.values():
+            begin.answer.put(False)
         for _ in range(len(run.lanes) - run.lanes_over):
             run.jobs.put(None)
+        deadline = time.monotonic() + JOIN_S
         for thread in run.threads:
-            thread.join(JOIN_S)
+            thread.join(max(0.0, deadline - time.monotonic()))
         if run.writer.refused and not run.report.error:
             run.report.error = f"the database refuses to record {'; '.join(run.writer.refused)}"
-        give_back(using=run.using, worker=run.worker)
+        try:
+            give_back(using=run.using, worker=run.worker)
+        except LOSSES as error:
+            # Their lease frees them, too.
+            logger.warning("claimed mails could not be given back: %s", error)
 
 
 def withdraw(run: DeliveryRun) -> None:
