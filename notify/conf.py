@@ -17,12 +17,15 @@ ADMITTED: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number above 0"),
     timedelta: ((timedelta,), "a timedelta above 0"),
     bool: ((bool,), "True or False"),
+    float | None: ((int, float, type(None)), "a number above 0 or None"),
     str: ((str,), "a text"),
     tuple[time, time] | None: ((tuple, list, str, type(None)), "'22:00-07:00' or None"),
     datetime | None: ((datetime, date, type(None)), "a date, a datetime or None"),
 }
 
 
+#: The least that a number may be: a mail in ten minutes is about as slow as a lease allows.
+LEAST: dict[Any, float] = {int: 1, float | None: 1 / 600}
 #: The most that any number may be, so that every database takes it; and the longest time, a thousand years, so that a
 #: moment so long ago can still be reckoned.
 NUMBER_MAX = 2**31 - 1
@@ -63,6 +66,8 @@ class Conf:
     MESSAGE_ID_DOMAIN: str = ""
     #: Where recipients can unsubscribe: a mailto: or https: address, ``{kind}`` is filled in. Empty: mail the sender.
     UNSUBSCRIBE: str = ""
+    #: Whether the password may go to another machine over a connection that is not encrypted.
+    SMTP_ALLOW_CLEAR_AUTH: bool = False
     #: Attempts per mail that the server answered with "not now". 12, with the pauses below, take about a day.
     ATTEMPTS_MAX: int = 12
     #: Pause before the second attempt; doubled each time, up to half as much again at random.
@@ -76,6 +81,11 @@ class Conf:
     CLAIM_BATCH: int = 50
     #: Connections that one worker keeps busy at once.
     LANES: int = 8
+    #: Octets of a digest with its headers, as it goes over the wire; what does not fit makes the next one. A server
+    #: that announces a smaller SIZE gets no larger ones.
+    DIGEST_BYTES: int = 5_000_000
+    #: Mails per second and channel, over all workers; no limit when None.
+    RATE: float | None = None
     #: Mails over one connection, then it is closed; many servers end a conversation after about as many.
     CONNECTION_MAILS: int = 100
     #: What becomes of a mail whose answer never came: ``hold`` it for a person, or ``resend`` it.
@@ -99,8 +109,9 @@ class Conf:
         for field in fields(self):
             admitted, described = ADMITTED[field.type]
             value = getattr(self, field.name)
-            wrong = not isinstance(value, admitted) or (isinstance(value, bool) and field.type is int)
-            is_too_small = value < 1 if field.type is int and not wrong else False
+            is_number = field.type in (int, float | None)
+            wrong = not isinstance(value, admitted) or (isinstance(value, bool) and is_number)
+            is_too_small = not wrong and is_number and value is not None and not value >= LEAST[field.type]
             if wrong or is_too_small or (isinstance(value, timedelta) and value <= timedelta(0)):
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {described}, not {value!r}")
             is_too_large = (
@@ -136,11 +147,14 @@ def as_hours(value: Any) -> tuple[time, time] | None:
         first, last = (
             (time.fromisoformat(part.strip()) for part in value.split("-")) if isinstance(value, str) else value
         )
-        is_right = isinstance(first, time) and isinstance(last, time) and first != last
-    except ValueError:
+        # With a zone the two could not be compared with the recipient's clock, which is what they are about.
+        is_right = all(isinstance(each, time) and each.tzinfo is None for each in (first, last)) and first != last
+    except (ValueError, TypeError):
         is_right = False
     if not is_right:
-        raise ImproperlyConfigured(f"NOTIFY['QUIET_HOURS'] must be two times as in '22:00-07:00', not {value!r}")
+        raise ImproperlyConfigured(
+            f"NOTIFY['QUIET_HOURS'] must be two times without a zone as in '22:00-07:00', not {value!r}"
+        )
     return first, last
 
 

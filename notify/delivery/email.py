@@ -1,16 +1,15 @@
-"""A queued mail -> the letter that goes out: recipients in parts, bodies rendered once, headers; writes nothing."""
+"""A queued mail -> the email that goes out: recipients in parts, bodies rendered once, headers; writes nothing."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from functools import lru_cache
-from hashlib import sha256
 from urllib.parse import quote
 
 from django.conf import settings
 
-from ..addresses import Recipients, identity, parse_recipients
+from ..addresses import Recipients, mailbox_key, parse_recipients, wire_domain
 from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..models import Control, MailQueue
@@ -29,7 +28,7 @@ def recipients_of(mail: MailQueue, conf: Conf) -> Recipients:
 
 def key_of(address: str, conf: Conf) -> str:
     """Return what two spellings of one mailbox have in common, by this site's rule."""
-    return identity(address, conf.FOLD_LOCAL_PART)
+    return mailbox_key(address, conf.FOLD_LOCAL_PART)
 
 
 def split_parts(recipients: Sequence[str], conf: Conf) -> list[tuple[str, ...]]:
@@ -75,17 +74,19 @@ def sender_of(conf: Conf) -> str:
 
 @lru_cache(maxsize=64)
 def domain_of(address: str) -> str:
-    """Return the domain of an address that may have a display name."""
-    return parseaddr(address)[1].rpartition("@")[2]
+    """Return the domain of an address that may have a display name. Raises: WrongAddress."""
+    return envelope_address(address).rpartition("@")[2]
 
 
-def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") -> str:
-    """Return the Message-ID of one part: the same at every attempt, another for every event."""
+def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
+    """
+    Return the Message-ID of one part: the same at every attempt, another for every mail of every database.
+
+    What stands before the token is for people, who see from it what the mail was about.
+    """
     domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
-    # A digest is another message than the mail that leads it, and one event may lead the digests of two people.
-    tail = f".digest-{sha256(digest_to.encode()).hexdigest()[:12]}" if digest_to else ""
-    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{envelope_address('x@' + domain)[2:]}>"
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{wire_domain(domain)}>"
 
 
 def make_email(
@@ -96,10 +97,11 @@ def make_email(
     to: tuple[str, ...],
     recipients: tuple[str, ...],
     at: datetime,
+    token: str,
     conf: Conf,
     digest_subject: str = "",
 ) -> Email:
-    """Return the letter of one part of a mail, addressed to those of the part who still have to get it."""
+    """Return what goes out of one part of a mail, addressed to those of the part who still have to get it."""
     return Email(
         sender=sender_of(conf),
         recipients=recipients,
@@ -108,7 +110,7 @@ def make_email(
         text=body.text,
         html=body.html,
         headers=(
-            ("Message-ID", message_id(mail.control, part=part, conf=conf, digest_to=to[0] if digest_subject else "")),
+            ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),
             ("Date", format_datetime(at)),
             # RFC 3834: so that no absence note answers.
             ("Auto-Submitted", "auto-generated"),

@@ -10,11 +10,11 @@ from ..conf import conf
 from ..delivery.email import make_email, recipients_of, render_alone, render_mail, render_together
 from ..dialects import dialect_of
 from ..errors import UnknownMail
-from ..explain.event import Inquiry, events_of
+from ..explain.unnotified import Inquiry, events_of
 from ..messages.bodies import Body, render_body
 from ..messages.builder import make_messages
 from ..messages.values import template_values, thaw
-from ..models import Control, MailQueue
+from ..models import TOKEN_LENGTH, Control, MailQueue
 from ..steps import Event, Step, columns_of, event_reader, reading_order, steps_of, supported_language
 
 
@@ -54,6 +54,7 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
         to=to,
         recipients=to,
         at=mail.sent_at or mail.due_at,
+        token=mail.message_token or "0" * TOKEN_LENGTH,
         conf=settings,
         digest_subject=subject,
     )
