@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..conf import Conf
+from ..errors import UnusableAttachment
 from ..messages.bodies import Body
+from ..messages.options import read_files
 from ..models import AttemptOutcome, HeldFor, MailQueue
 from ..notes import Note, from_data, note
 from ..steps import Step, step_of
@@ -112,6 +114,10 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
         return Send(unsent=unsent)
     if not mail.subject:
         return Block((note("empty_subject"),), unsent)
+    try:
+        files = read_files(step, mail, bytes_max=conf.ATTACHMENT_BYTES)
+    except UnusableAttachment as error:
+        return Block((error.note,), unsent)
     content = make_content(claim, step, conf)
     return Send(
         envelopes=tuple(
@@ -127,6 +133,7 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
                     at=now,
                     conf=conf,
                     digest_subject=content.subject,
+                    files=files,
                 ),
                 values=values_to_keep(mail, content.body) if place == 0 else {},
                 joining=content.joining if place == 0 else (),
