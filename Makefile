@@ -41,7 +41,7 @@ messages: $(VENV)/.dev
 # Rewrites the locked requirements; the only target that needs uv, which it installs itself.
 lock: $(VENV)/.dev
 	$(PIP) install uv
-	for name in base accounts metrics dev bench mssql; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	for name in base accounts metrics production audit dev bench mssql; do $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
 # A half-made environment (Debian without python3-venv) must not be taken for a whole one the next time.

@@ -148,6 +148,8 @@ NOTIFY = {
     "LEASE": env.duration("NOTIFY_LEASE", default="00:05:00"),
     "LANES": env.int("NOTIFY_LANES", default=8),
     "CONNECTION_MAILS": env.int("NOTIFY_CONNECTION_MAILS", default=100),
+    "RATE": env.float("NOTIFY_RATE", default=None),
+    "DIGEST_BYTES": env.int("NOTIFY_DIGEST_BYTES", default=5_000_000),
     "CLAIM_BATCH": env.int("NOTIFY_CLAIM_BATCH", default=50),
     "ON_UNCERTAIN": env.str("NOTIFY_ON_UNCERTAIN", default="hold"),
     "PAUSE": env.duration("NOTIFY_PAUSE", default="00:01:00"),
@@ -160,6 +162,12 @@ NOTIFY = {
 }
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+    "PLAN_EXPIRES": env.int("RECEIPTS_PLAN_EXPIRES", default=0),
+    "LOG_ORIGIN": env.str("RECEIPTS_LOG_ORIGIN", default=""),
+    "LOG_KEY_FILE": env.str("RECEIPTS_LOG_KEY_FILE", default=""),
+    "LOG_KEYS": env.str("RECEIPTS_LOG_KEYS", default=""),
+    "LOG_PUBLISH": env.str("RECEIPTS_LOG_PUBLISH", default=""),
+    "LOG_WITNESSES": env.str("RECEIPTS_LOG_WITNESSES", default=""),
 }
 KWIT: dict[str, Any] = {
     # The reference project has no pages but Kwit's and Django's admin.
@@ -282,7 +290,14 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = VAR_DIR / "static"
+STATIC_ROOT = env.str("STATIC_ROOT", default=str(VAR_DIR / "static"))
+if env.bool("STATIC_BY_APP", default=False):
+    # The application server sends static files itself (requirements/production.txt), after manage.py collectstatic.
+    MIDDLEWARE.insert(1, "whitenoise.middleware.WhiteNoiseMiddleware")
+    STORAGES = {
+        "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+        "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    }
 
 if not DEBUG:
     SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
@@ -291,8 +306,7 @@ if not DEBUG:
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
     SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=True)
-    SESSION_COOKIE_SECURE = True
-    CSRF_COOKIE_SECURE = True
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.bool("SECURE_COOKIES", default=True)
 if header := env.str("SECURE_PROXY_SSL_HEADER", default=""):
     SECURE_PROXY_SSL_HEADER = proxy_header(header)
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
@@ -10,6 +12,17 @@ class NotifyConfig(AppConfig):
 
     name = "notify"
     verbose_name = _("Notifications")
+
+    def leftover_files(self, alias: str) -> list[Path]:
+        """Return the files that this app makes beside a database: the lock file on SQLite."""
+        from django.db import connections
+
+        from .dialects import dialect_of
+        from .dialects.sqlite import NotifySqlite
+
+        dialect = dialect_of(connections[alias])
+        path = dialect.lock_path(connections[alias]) if isinstance(dialect, NotifySqlite) else None
+        return [path] if path is not None else []
 
     def ready(self) -> None:
         """Register the checks and find the steps in every app's ``notifications.py``."""

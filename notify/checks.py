@@ -18,13 +18,14 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.utils import timezone
 
+from .clock import future, lease_end_max
 from .conf import conf
 from .dialects import dialect_of
 from .errors import LockUnusable, WrongKey
 from .keys import EventKey, UuidKey, kind_of
 from .messages.names import unknown_names
 from .messages.values import ALWAYS
-from .models import KIND_LENGTH_MAX, Control, RunLog
+from .models import KIND_LENGTH_MAX, Attempt, Channel, Control, MailQueue, RunLog
 from .steps import FlaggedStep, Scope, Step, columns_of, registered
 
 #: The tag of what ``manage.py doctor`` asks; those checks look into a database.
@@ -321,6 +322,27 @@ def check_weaknesses(alias: str) -> Iterator[CheckMessage]:
     for found in dialect_of(connection).weaknesses(connection):
         letter = found.id.partition(".")[2][0]
         yield LEVELS[letter](found.about, hint=found.what_to_do, obj=alias, id=found.id)
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+@on_database
+def check_clock(alias: str) -> Iterator[CheckMessage]:
+    """W010: rows from the future: a clock was ahead and has been set back."""
+    now = dialect_of(connections[alias]).now(connections[alias])
+    counted = {
+        "run-log rows": RunLog.objects.using(alias).filter(future("started_at", now=now)),
+        "mails": MailQueue.objects.using(alias).filter(
+            future("created_at", now=now) | Q(lease_until__gt=lease_end_max(now))
+        ),
+        "attempts": Attempt.objects.using(alias).filter(future("at", now=now)),
+        "control rows": Control.objects.using(alias).filter(future("created_at", now=now)),
+        "channels": Channel.objects.using(alias).filter(future("paused_at", now=now)),
+    }
+    found = [f"{number} {name}" for name, rows in counted.items() if (number := rows.count())]
+    if found:
+        text = f"there are rows from the future: {', '.join(found)}; a clock was ahead"
+        hint = "They are ignored; the next delivery sends what they held up. Set the clocks by NTP."
+        yield Warning(text, hint=hint, obj=alias, id="notify.W010")
 
 
 @register(Tags.database, DOCTOR, deploy=True)

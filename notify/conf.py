@@ -17,12 +17,15 @@ ADMITTED: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number above 0"),
     timedelta: ((timedelta,), "a timedelta above 0"),
     bool: ((bool,), "True or False"),
+    float | None: ((int, float, type(None)), "a number above 0 or None"),
     str: ((str,), "a text"),
     tuple[time, time] | None: ((tuple, list, str, type(None)), "'22:00-07:00' or None"),
     datetime | None: ((datetime, date, type(None)), "a date, a datetime or None"),
 }
 
 
+#: The least that a number may be: a mail in ten minutes is about as slow as a lease allows.
+LEAST: dict[Any, float] = {int: 1, float | None: 1 / 600}
 #: The most that any number may be, so that every database takes it; and the longest time, a thousand years, so that a
 #: moment so long ago can still be reckoned.
 NUMBER_MAX = 2**31 - 1
@@ -80,6 +83,11 @@ class Conf:
     CLAIM_BATCH: int = 50
     #: Connections that one worker keeps busy at once.
     LANES: int = 8
+    #: Octets of a digest with its headers, as it goes over the wire; what does not fit makes the next one. A server
+    #: that announces a smaller SIZE gets no larger ones.
+    DIGEST_BYTES: int = 5_000_000
+    #: Mails per second and channel, over all workers; no limit when None.
+    RATE: float | None = None
     #: Mails over one connection, then it is closed; many servers end a conversation after about as many.
     CONNECTION_MAILS: int = 100
     #: What becomes of a mail whose answer never came: ``hold`` it for a person, or ``resend`` it.
@@ -103,8 +111,9 @@ class Conf:
         for field in fields(self):
             admitted, described = ADMITTED[field.type]
             value = getattr(self, field.name)
-            wrong = not isinstance(value, admitted) or (isinstance(value, bool) and field.type is int)
-            is_too_small = value < 1 if field.type is int and not wrong else False
+            is_number = field.type in (int, float | None)
+            wrong = not isinstance(value, admitted) or (isinstance(value, bool) and is_number)
+            is_too_small = not wrong and is_number and value is not None and not value >= LEAST[field.type]
             if wrong or is_too_small or (isinstance(value, timedelta) and value <= timedelta(0)):
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {described}, not {value!r}")
             is_too_large = (

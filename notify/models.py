@@ -26,6 +26,8 @@ WORKER_LENGTH_MAX = 300
 #: Characters of an address, RFC 5321 section 4.5.3.1 (a path is 256 octets with its brackets).
 ADDRESS_LENGTH_MAX = 254
 CHANNEL_LENGTH_MAX = 100
+#: 128 bits in hexadecimal.
+TOKEN_LENGTH = 32
 
 
 class Control(models.Model):
@@ -166,6 +168,8 @@ class MailQueue(models.Model):
     digest_of = models.ForeignKey("self", on_delete=models.PROTECT, related_name="digested", null=True, blank=True)
     message_text = models.TextField(db_default="", blank=True)
     message_html = models.TextField(db_default="", blank=True)
+    #: The random part of its Message-IDs, drawn when it first goes on the wire.
+    message_token = models.CharField(max_length=TOKEN_LENGTH, db_default="", blank=True)
     sent_at = UtcDateTimeField(null=True, blank=True)
     operator = models.CharField(max_length=254, db_default="", blank=True)
     operated_at = UtcDateTimeField(null=True, blank=True)
@@ -291,13 +295,15 @@ class Attempt(models.Model):
 
 
 class Channel(models.Model):
-    """One way out (``smtp``, ``backend``): whether it pauses, until when and why."""
+    """One way out (``smtp``, ``backend``): whether it pauses, until when and why; and when its next mail may go."""
 
     name = models.CharField(max_length=CHANNEL_LENGTH_MAX, unique=True)
     paused_at = UtcDateTimeField(null=True, blank=True)
     paused_until = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     failures = models.IntegerField(db_default=0)
+    #: With NOTIFY_RATE: the first moment that no worker has taken for a mail yet.
+    next_at = UtcDateTimeField(null=True, blank=True)
 
     objects = models.Manager()
 

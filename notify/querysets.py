@@ -9,6 +9,8 @@ from uuid import UUID
 
 from django.db import models
 
+from .clock import future, lease_end_max, lease_over, not_future
+
 if TYPE_CHECKING:
     from .models import Attempt, MailQueue, RunLog, Suppression, TaskQueue  # noqa: F401 - in the quotes below
 
@@ -25,12 +27,16 @@ class RunLogQuerySet(models.QuerySet["RunLog"]):
         """Return the rows that stand for a whole pass."""
         return self.filter(step=self.model.WHOLE)
 
-    def full_between(self, step: str, first: datetime, last: datetime) -> RunLogQuerySet:
-        """Return this step's rows that looked at all events and started in this time."""
-        return self.full().filter(step=step, started_at__gte=first, started_at__lte=last)
+    def full_since(self, step: str, first: datetime, *, now: datetime) -> RunLogQuerySet:
+        """Return this step's rows that scanned all events and started since a moment."""
+        return self.full().believable(now).filter(step=step, started_at__gte=first)
+
+    def believable(self, now: datetime) -> RunLogQuerySet:
+        """Return the rows that are not from the future."""
+        return self.filter(not_future("started_at", now=now))
 
     def full(self) -> RunLogQuerySet:
-        """Return the rows that looked at all events."""
+        """Return the rows that scanned all events."""
         # IN, because SQLite seeks no bare boolean in an index.
         return self.filter(is_full__in=[True])
 
@@ -52,12 +58,20 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
 
     def due(self, now: datetime) -> MailQueueQuerySet:
         """Return the mails that could be claimed now, the longest due first."""
-        unclaimed = models.Q(lease_until__isnull=True) | models.Q(lease_until__lt=now)
+        unclaimed = models.Q(lease_until__isnull=True) | lease_over(now)
         return self.filter(unclaimed, state="queued", due_at__lte=now, digest_of__isnull=True).order_by("due_at", "pk")
 
     def lost(self, now: datetime) -> MailQueueQuerySet:
         """Return the mails in flight whose worker has not been heard of within its lease."""
-        return self.filter(state="sending", lease_until__lt=now).order_by("pk")
+        return self.filter(lease_over(now), state="sending").order_by("pk")
+
+    def misdated(self, now: datetime) -> MailQueueQuerySet:
+        """Return the queued mails that a clock which was ahead has put off: by a lease, or by when they are due."""
+        attempt = self.model._meta.get_field("tries").related_model
+        tried = attempt._base_manager.using(self.db).filter(future("at", now=now), mail=models.OuterRef("pk"))
+        is_misdated = future("created_at", now=now) | models.Exists(tried)
+        claimed = models.Q(lease_until__gt=lease_end_max(now))
+        return self.filter(claimed | (future("due_at", now=now) & is_misdated), state="queued")
 
     def whole(self, pk: int) -> MailQueueQuerySet:
         """Return one mail and those that travel in it as a digest."""
@@ -65,7 +79,7 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
 
     def free_for(self, worker: str, now: datetime) -> MailQueueQuerySet:
         """Return the mails that no other worker has claimed."""
-        free = models.Q(lease_until__isnull=True) | models.Q(lease_until__lt=now) | models.Q(worker=worker)
+        free = models.Q(lease_until__isnull=True) | lease_over(now) | models.Q(worker=worker)
         return self.filter(free)
 
     def try_take(self, pks: Collection[int], *, worker: str, now: datetime, digest_of: int) -> bool:

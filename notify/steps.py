@@ -26,6 +26,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import BigIntegerField, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value
 from django.utils import timezone, translation
 
+from .conf import Conf, as_moment
 from .errors import UnknownStep, WrongKey
 from .keys import ORIGINAL_KEY_UNITS_MAX, DigestKey, EventKey, UuidKey, key_in
 from .models import Control
@@ -296,6 +297,19 @@ def steps_of(kinds: Iterable[str] | None) -> list[Step]:
 def step_of(kind: str) -> Step | None:
     """Return the step of a kind; None when no app registers it any more."""
     return next((step for step in registered() if step.kind == kind), None)
+
+
+def not_before_of(step: Step, settings: Conf) -> datetime | None:
+    """Return the moment before which a step's events are never notified: the later of its own and the site's."""
+    moments = [moment for moment in (as_moment(step.not_before), settings.NOT_BEFORE) if moment is not None]
+    return max(moments, default=None)
+
+
+def breaker_of(step: Step, settings: Conf) -> int | None:
+    """Return the most groups of a step in one pass; None for no limit."""
+    if not step.breaker:
+        return None
+    return settings.BREAKER if step.breaker is True else step.breaker
 
 
 def steps_with_keys(*, using: str) -> list[Step]:

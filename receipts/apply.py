@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, connections, router, transaction
+from django.db.models import Count, Sum
 
 from .change_types import ChangeKind, get_kind
 from .conf import load_settings
@@ -28,8 +29,8 @@ RECONNECT_PAUSES_S = (0.1, 0.4, 1.5, 4.0)
 #: Plain SQL instead of save(), which asks for created_at back: that stumbles over a row that a trigger swallowed, and
 #: on SQL Server over every trigger (error 334). Whether the row is there is asked last, in `read_back`.
 CLAIM = (
-    "INSERT INTO receipts_changes (change_id, kind, tenant, targets, digest, actor, reason)"
-    " VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    "INSERT INTO receipts_changes (change_id, kind, tenant, targets, digest, actor, reason, author, approver)"
+    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 
 T = TypeVar("T")
@@ -48,41 +49,19 @@ def settling_command(change_id: str, *, alias: str) -> str:
     return f"manage.py inspect_change --database {alias} -- {shlex.quote(change_id)}"
 
 
-def cancel_one(*, tenant: str, target: Target, using: str | None = None) -> Target:
+def apply_one(*, kind: str, tenant: str, target: Target, using: str | None = None) -> Target:
     """
-    Cancel one row if it still is as approved; return it as it is now.
+    Change one row if it still is as approved; return it as it is now.
 
-    The UPDATE itself compares; nothing is read before. It leaves no receipt: that is what `cancel_many` is for, also
+    The UPDATE itself compares; nothing is read before. It leaves no receipt: that is what `apply_change` is for, also
     for one target.
 
     Transaction: its own, or a savepoint in the caller's.
-    Raises: InvalidPlan, Conflict.
+    Raises: InvalidPlan, Conflict, UnknownKind.
     """
     plan = checked_plan(change_id="-", tenant=tenant, targets=[target])
-    alias = using or router.db_for_write(Change)
-    return repeated(alias, lambda: change_one(get_kind("cancel"), plan, alias))
-
-
-def cancel_many(
-    *,
-    change_id: str,
-    tenant: str,
-    targets: Iterable[Target],
-    actor: str = "",
-    reason: str = "",
-    using: str | None = None,
-) -> bool:
-    """
-    Cancel every target or none; return False if this very change was applied before.
-
-    It is `apply_change` for the kind ``cancel``.
-
-    Transaction: its own, or a savepoint in the caller's.
-    Raises: InvalidPlan, Conflict.
-    """
-    return apply_change(
-        kind="cancel", change_id=change_id, tenant=tenant, targets=targets, actor=actor, reason=reason, using=using
-    )
+    alias, declared = using or router.db_for_write(Change), get_kind(kind)
+    return repeated(alias, lambda: change_one(declared, plan, alias))
 
 
 def apply_change(
@@ -222,12 +201,18 @@ def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
     if row is not None:
         if kind.state_after not in (None, row.state):
             raise NotWritten(f"row {row.id} was changed, but its state is {row.state!r}; look for triggers")
-        return Target(id=row.id, revision=int(row.revision or 0), qty=int(row.qty or 0))
+        if row.revision is None or row.revision <= target.revision or row.qty != target.qty:
+            raise NotWritten(
+                f"row {row.id} was changed, but its revision is {row.revision} and its qty {row.qty}; look for triggers"
+            )
+        return Target(id=row.id, revision=int(row.revision), qty=int(row.qty))
     standing = dialect.stale_rows(connection, shape, plan.tenant, [target])
     raise Stale(explained(kind, plan, standing)) if standing else Collided
 
 
-def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str) -> bool:
+def apply_once(
+    kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str, author: str = "", approver: str = ""
+) -> bool:
     """Answer from the receipt, or claim the change_id, change the rows and read the receipt back."""
     digest = plan.digest(kind=kind.name)
     if is_applied(kind, plan, digest, alias):
@@ -235,7 +220,8 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
     try:
         # The claim comes before any lock on a row. A second one with the same change_id waits here, for the unique key.
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason])
+            claim = [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason, author, approver]
+            cursor.execute(CLAIM, claim)
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
         connection = connections[alias]
@@ -267,7 +253,15 @@ def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
     dialect, shape = dialect_of(connection), kind.shape(connection)
     if standing := dialect.stale_rows(connection, shape, plan.tenant, plan.targets):
         raise Stale(explained(kind, plan, standing))
-    changed = dialect.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)
+    try:
+        changed = dialect.change_rows(connection, shape, plan.tenant, plan.targets, plan.change_id)
+    except IntegrityError as error:
+        if Audit._meta.db_table not in str(error):
+            raise  # a rule of the site's own table
+        raise NotWritten(
+            f"the rows of {plan.change_id!r} were changed to what no receipt can hold; look for triggers that set "
+            f"{shape.qty} to NULL or keep {shape.revision} from growing: {error}"
+        ) from error
     if changed != len(plan.targets):
         raise NotWritten(
             f"all {len(plan.targets)} rows of {plan.change_id!r} were as approved, but the database changed {changed}; "
@@ -306,7 +300,9 @@ def read_back(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> None:
     if kind.state_after is not None:
         # A trigger may have put another state into the row than the kind sets: that is not this change.
         audit = audit.filter(state_after=kind.state_after)
-    audited = audit.count()
+    audited = audit.aggregate(rows=Count("pk"), qty=Sum("qty"))
     stored = Change.objects.using(alias).filter(pk=plan.change_id).values_list("digest", flat=True).first()
-    if stored != digest or audited != len(plan.targets):
+    # A trigger may have changed a qty, which no kind sets: what was approved is not what was committed.
+    approved = {"rows": len(plan.targets), "qty": sum(target.qty for target in plan.targets)}
+    if stored != digest or audited != approved:
         raise NotWritten(f"the receipt of {plan.change_id!r} cannot be read back whole; look for triggers and rules")

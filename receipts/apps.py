@@ -12,5 +12,6 @@ class ReceiptsConfig(AppConfig):
     def ready(self) -> None:
         """Register the checks, and find every app's kinds of change."""
         from . import checks  # noqa: F401 - registers them
+        from .sealing import watch  # noqa: F401 - registers its checks and its job
 
         autodiscover_modules("changes")

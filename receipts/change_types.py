@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .dialects import dialect_of
 from .dialects.base import Shape
 from .errors import UnknownKind
 
@@ -61,8 +62,10 @@ class ChangeKind:
             return quote(str(self.field(name).column))
 
         assigned = [self.assignment(name, value, connection) for name, value in self.sets.items()]
+        table = quote(self.model._meta.db_table)
         return Shape(
-            table=quote(self.model._meta.db_table),
+            table=table,
+            source=dialect_of(connection).source_of(connection, table),
             id=quote(str(self.model._meta.pk.column)),
             tenant=column(self.tenant_field),
             revision=column(self.revision_field),

@@ -1,7 +1,7 @@
 """
-Receipts, their audit rows, stored plans and stored reconciliations.
+Receipts, their audit rows, stored plans, stored reconciliations, and the log in which receipts are sealed.
 
-``receipts_changes`` and ``receipts_audit`` are append-only: triggers of migration 0002 refuse UPDATE and DELETE.
+Receipts, audit rows, leaves and checkpoints are append-only: triggers of migration 0002 refuse UPDATE and DELETE.
 """
 
 from django.db import models
@@ -10,7 +10,16 @@ from django.utils.translation import gettext_lazy as _
 
 from kwit.db.fields import ExactCharField, UtcDateTimeField, UtcNow
 
-from .querysets import ChangeQuerySet, Found, PlanQuerySet, PlanState, RunOutcome, RunQuerySet
+from .querysets import (
+    CLOSED_STATES,
+    OPEN_STATES,
+    ChangeQuerySet,
+    Found,
+    PlanQuerySet,
+    PlanState,
+    RunOutcome,
+    RunQuerySet,
+)
 
 
 class Change(models.Model):
@@ -21,7 +30,10 @@ class Change(models.Model):
     tenant = ExactCharField(max_length=64)
     targets = models.JSONField()
     digest = models.CharField(max_length=64)
+    # Who applied it; author and approver where it was a stored plan.
     actor = models.CharField(max_length=150, db_default="", blank=True)
+    author = models.CharField(max_length=150, db_default="", blank=True)
+    approver = models.CharField(max_length=150, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
     created_at = UtcDateTimeField(db_default=UtcNow())
 
@@ -70,6 +82,8 @@ class Audit(models.Model):
                 condition=Q(revision_after__gt=F("revision_before")), name="ck_receipts_audit_revision"
             ),
         ]
+        # Whether another receipt has left a row with the same revision.
+        indexes = [models.Index(fields=["target_id", "revision_after"], name="ix_receipts_audit_revision")]
 
     def __str__(self) -> str:
         return f"{self.change_id}/{self.target_id}"
@@ -87,13 +101,25 @@ class StoredPlan(models.Model):
     digest = models.CharField(max_length=64)
     state = models.CharField(max_length=10, choices=PlanState.choices, db_default=PlanState.DRAFT)
     author = models.CharField(max_length=150)
+    # The user's key beside the name, which may change hands; empty for somebody who is none of the site's users.
+    author_key = models.CharField(max_length=64, db_default="", blank=True)
+    # Everybody who wrote one of its contents: [[digest, key, name], …]; NULL: written by plain SQL, by its author.
+    writers = models.JSONField(null=True, blank=True)
+    #: How often its content was replaced: an approval is of this very edit.
+    edits = models.IntegerField(db_default=0)
+    edited_at = UtcDateTimeField(null=True, blank=True)
     approver = models.CharField(max_length=150, db_default="", blank=True)
+    approver_key = models.CharField(max_length=64, db_default="", blank=True)
     approved_digest = models.CharField(max_length=64, db_default="", blank=True)
     approved_at = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     problems = models.JSONField(null=True, blank=True)
     created_at = UtcDateTimeField(db_default=UtcNow())
     decided_at = UtcDateTimeField(null=True, blank=True)
+    # Who applied, rejected or withdrew it, and why.
+    decided_by = models.CharField(max_length=150, db_default="", blank=True)
+    decided_by_key = models.CharField(max_length=64, db_default="", blank=True)
+    decision_reason = models.TextField(db_default="", blank=True)
 
     objects = PlanQuerySet.as_manager()
 
@@ -107,19 +133,24 @@ class StoredPlan(models.Model):
             models.CheckConstraint(condition=Q(state__in=PlanState.values), name="ck_receipts_plan_state"),
             # Four eyes, whoever writes: the approver is not the author.
             models.CheckConstraint(
-                condition=~Q(author="") & ~Q(approver=F("author")), name="ck_receipts_plan_four_eyes"
+                condition=~Q(author="")
+                & ~Q(approver=F("author"))
+                & (Q(author_key="") | ~Q(approver_key=F("author_key"))),
+                name="ck_receipts_plan_four_eyes",
             ),
-            # A draft has no approval, everything else has one, and it is an approval of this very content.
+            # A draft has no approval; what is approved, applied or refused has one, and of this very content. A plan
+            # that was closed otherwise may have had one.
             models.CheckConstraint(
-                condition=Q(state=PlanState.DRAFT, approver="", approved_digest="", approved_at__isnull=True)
+                condition=Q(approver="", approver_key="", approved_digest="", approved_at__isnull=True)
+                & ~Q(state__in=[PlanState.APPROVED, PlanState.APPLIED, PlanState.REFUSED])
                 | ~Q(state=PlanState.DRAFT)
                 & ~Q(approver="")
                 & Q(approved_digest=F("digest"), approved_at__isnull=False),
                 name="ck_receipts_plan_approval",
             ),
             models.CheckConstraint(
-                condition=Q(state__in=[PlanState.DRAFT, PlanState.APPROVED], decided_at__isnull=True)
-                | Q(state=PlanState.APPLIED, decided_at__isnull=False)
+                condition=Q(state__in=OPEN_STATES, decided_at__isnull=True)
+                | Q(state__in=CLOSED_STATES, decided_at__isnull=False)
                 | Q(state=PlanState.REFUSED, decided_at__isnull=False, problems__isnull=False),
                 name="ck_receipts_plan_decided",
             ),
@@ -148,6 +179,8 @@ class Reconciliation(models.Model):
     match = models.IntegerField()
     changed = models.IntegerField()
     missing = models.IntegerField()
+    # Targets of which receipt and audit disagree.
+    broken = models.IntegerField(db_default=0)
     # Only the items that differ: a match says nothing that the receipt does not say.
     items = models.JSONField()
 
@@ -159,7 +192,8 @@ class Reconciliation(models.Model):
         verbose_name_plural = _("reconciliations")
         constraints = [
             models.CheckConstraint(
-                condition=Q(match__gte=0, changed__gte=0, missing__gte=0), name="ck_receipts_reconciliation_counts"
+                condition=Q(match__gte=0, changed__gte=0, missing__gte=0, broken__gte=0),
+                name="ck_receipts_reconciliation_counts",
             ),
         ]
         indexes = [
@@ -247,3 +281,121 @@ class ReconciliationRun(models.Model):
 
     def __str__(self) -> str:
         return f"{self.started_at:%Y-%m-%d %H:%M:%S}"
+
+
+class Leaf(models.Model):
+    """
+    One sealed receipt: a leaf of the Merkle tree.
+
+    The constraints keep the sequence without gaps: a leaf cannot stand where none stands before it.
+    """
+
+    position = models.BigIntegerField(primary_key=True)
+    previous = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    # No foreign key: sealing takes no lock on receipts, and an audit still names a receipt that was deleted.
+    change_id = ExactCharField(max_length=64, unique=True)
+    #: SHA-256 of the receipt in its canonical form, version 2: the log entry.
+    digest = models.CharField(max_length=64)
+    #: SHA-256 of its audit rows alone, so that an audit can say which part was changed; not part of the tree.
+    audit_digest = models.CharField(max_length=64)
+    #: The hashes of the subtrees that this leaf completes, in hexadecimal, its own first; at most 62 levels.
+    hashes = models.CharField(max_length=62 * 64)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "receipts_leaf"
+        verbose_name = _("sealed receipt")
+        verbose_name_plural = _("sealed receipts")
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(position=0, previous__isnull=True) | Q(position__gt=0, position=F("previous") + 1),
+                name="ck_receipts_leaf_sequence",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.change_id}"
+
+
+class Checkpoint(models.Model):
+    """One signed head of the tree: its first ``size`` leaves and their root. Numbered without gaps from 1."""
+
+    number = models.BigIntegerField(primary_key=True)
+    previous = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+", db_index=False)
+    size = models.BigIntegerField()
+    last_leaf = models.ForeignKey(Leaf, on_delete=models.PROTECT, related_name="+", db_index=False)
+    root = models.CharField(max_length=64)
+    #: The checkpoint with the log's own signatures, as it is published.
+    note = models.TextField()
+    #: Whether all receipts were looked through for unsealed ones, not only the recent.
+    is_full = models.BooleanField()
+    created_at = UtcDateTimeField(db_default=UtcNow())
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "receipts_checkpoint"
+        verbose_name = _("checkpoint")
+        verbose_name_plural = _("checkpoints")
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(number=1, previous__isnull=True) | Q(number__gt=1, number=F("previous") + 1),
+                name="ck_receipts_checkpoint_sequence",
+            ),
+            models.CheckConstraint(condition=Q(size=F("last_leaf") + 1), name="ck_receipts_checkpoint_size"),
+        ]
+        # The first checkpoint that covers a leaf.
+        indexes = [models.Index(fields=["size", "number"], name="ix_receipts_checkpoint_size")]
+
+    def __str__(self) -> str:
+        return f"{self.number} ({self.size})"
+
+
+class Cosignature(models.Model):
+    """A witness's signature of a checkpoint."""
+
+    checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="cosignatures", db_index=False)
+    name = ExactCharField(max_length=255)
+    key_id = models.CharField(max_length=8)
+    #: The line of the note.
+    line = models.TextField()
+    created_at = UtcDateTimeField(db_default=UtcNow())
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "receipts_cosignature"
+        verbose_name = _("cosignature")
+        verbose_name_plural = _("cosignatures")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["checkpoint", "name", "key_id"], name="uq_receipts_cosignature"),
+        ]
+        # What a witness has signed last.
+        indexes = [models.Index(fields=["name", "checkpoint"], name="ix_receipts_cosignature_name")]
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint_id}: {self.name}"
+
+
+class Publication(models.Model):
+    """A checkpoint that was handed to one place outside the database."""
+
+    checkpoint = models.ForeignKey(Checkpoint, on_delete=models.PROTECT, related_name="publications", db_index=False)
+    target = ExactCharField(max_length=255)
+    created_at = UtcDateTimeField(db_default=UtcNow())
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "receipts_publication"
+        verbose_name = _("publication")
+        verbose_name_plural = _("publications")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["target", "checkpoint"], name="uq_receipts_publication")]
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint_id}: {self.target}"

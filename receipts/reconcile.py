@@ -1,17 +1,26 @@
-"""Compare receipts with the rows as they are now. Reads only: it repairs nothing and names no cause."""
+"""
+Compare receipts with their audit rows, and those with the rows as they are now.
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+Reads only: it repairs nothing and names no cause. It begins with ``receipts_changes.targets``: what was approved is
+compared with what was audited, so that a receipt without its audit rows is ``broken`` and not a match of nothing.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from django.db import IntegrityError, connections, router, transaction
 
-from .change_types import get_kind
+from .change_types import each_kind, get_kind
 from .models import Audit, Change, Reconciliation, Verdict
-from .plans.canonical import Target, canonical_targets, digest, stored_targets
+from .plans.canonical import canonical_targets, digest
 from .querysets import ChangeQuerySet, Found
+from .receipt import PROBLEM_TEXTS, Disagreement, disagreements, readable_targets
+
+CATEGORIES = ("match", "changed", "missing", "broken")
+#: Other receipts named for one row.
+REUSED_NAMED = 5
 
 
 class Row(NamedTuple):
@@ -23,136 +32,112 @@ class Row(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One target: ``match``, ``changed`` or ``missing``; ``current`` is None when it is missing for this tenant."""
+    """
+    One target: ``match``, ``changed``, ``missing`` or ``broken``.
+
+    ``current`` is None when the row is missing for this tenant, ``recorded`` when there is no audit row. ``also_in``
+    names other receipts that audit the same row with the same revision: one of the two was put back by other means.
+    """
 
     id: int
     category: str
-    recorded: Row
+    recorded: Row | None
     current: Row | None
+    problem: str = ""
+    also_in: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Names of the fields that differ."""
-        if self.current is None:
+        if self.current is None or self.recorded is None:
             return ()
         pairs = zip(Row._fields, self.recorded, self.current, strict=True)
         return tuple(name for name, recorded, current in pairs if recorded != current)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the commands print it."""
-        current = self.current._asdict() if self.current is not None else None
-        return {"id": self.id, "category": self.category, "recorded": self.recorded._asdict(), "current": current}
+        rows = {"recorded": self.recorded, "current": self.current}
+        content: dict[str, Any] = {"id": self.id, "category": self.category}
+        content |= {name: None if row is None else row._asdict() for name, row in rows.items()}
+        if self.problem:
+            content["problem"] = self.problem
+        if self.also_in:
+            content["also_in"] = list(self.also_in)
+        return content
 
-
-def item_of(row: tuple[Any, ...]) -> Item:
-    """Sort one row of the join into its category."""
-    recorded = Row._make(row[1:4])
-    if row[4] is None:
-        return Item(row[0], "missing", recorded, None)
-    current = Row._make(row[5:])
-    return Item(row[0], "match" if current == recorded else "changed", recorded, current)
+    def as_text(self) -> str:
+        """Return it for a person; empty when it matches."""
+        if self.category == "match":
+            return ""
+        if self.problem:
+            return f"  {self.id}: {self.category}: {PROBLEM_TEXTS[self.problem] % {'id': self.id}}"
+        if self.current is None or self.recorded is None:
+            return f"  {self.id}: missing"
+        pairs = zip(Row._fields, self.recorded, self.current, strict=True)
+        differing = [f"{name} {before} -> {now}" for name, before, now in pairs if name in self.fields]
+        if self.also_in:
+            differing.append(f"its revision was given a second time, by {', '.join(self.also_in)}")
+        return f"  {self.id}: changed: {', '.join(differing)}"
 
 
 @dataclass(frozen=True)
 class Reconciled:
-    """One receipt compared with its rows, all as of one moment."""
+    """One receipt compared with its audit rows and its rows, all as of one moment."""
 
     change_id: str
     match: int
     changed: int
     missing: int
-    #: What the join gave: target_id, recorded revision, qty and state, the row's id or None, the same three of today.
+    broken: int
+    #: What the join gave: target_id, recorded revision, qty and state, the row's id or None, the same three of today,
+    #: then the revision before, and whether another receipt audits the row with the same revision.
     rows: Sequence[tuple[Any, ...]] = field(repr=False)
+    #: How the receipt and its audit rows disagree.
+    problems: Sequence[Disagreement] = ()
+    #: By target, other receipts that audit it with the same revision.
+    reused: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
         """Every target with its category, in key order; made when asked for, because the counts often say enough."""
-        return tuple(item_of(row) for row in self.rows)
+        by_id = {one.id: one.problem for one in self.problems if one.id is not None}
+        whole = next((one.problem for one in self.problems if one.id is None), "")
+        items = [self.item_of(row, by_id.get(row[0], whole)) for row in self.rows]
+        absent = [
+            Item(pk, "broken", None, None, problem) for pk, problem in by_id.items() if problem == "audit_missing"
+        ]
+        return tuple(sorted([*items, *absent])) if absent else tuple(items)
+
+    def item_of(self, row: tuple[Any, ...], problem: str) -> Item:
+        """Sort one row of the join into its category."""
+        recorded, current = Row._make(row[1:4]), Row._make(row[5:8]) if row[4] is not None else None
+        also_in = self.reused.get(row[0], ())
+        if problem:
+            return Item(row[0], "broken", recorded, current, problem, also_in)
+        if current is None:
+            return Item(row[0], "missing", recorded, None, "", also_in)
+        return Item(
+            row[0], "match" if current == recorded and not also_in else "changed", recorded, current, "", also_in
+        )
 
     @property
     def is_match(self) -> bool:
-        """Whether every row is as the receipt says."""
-        return not self.changed and not self.missing
+        """Whether receipt and audit agree, and every row is as the receipt says."""
+        return not self.changed and not self.missing and not self.broken
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the commands print it."""
-        counts = {name: getattr(self, name) for name in ("change_id", "match", "changed", "missing")}
-        return counts | {"items": [item.as_json() for item in self.items]}
+        counts = {name: getattr(self, name) for name in ("change_id", *CATEGORIES)}
+        return counts | {
+            "problems": [one._asdict() for one in self.problems],
+            "items": [item.as_json() for item in self.items],
+        }
 
     def as_lines(self) -> list[str]:
         """Return it for a person: the counts, and what differs."""
-        lines = [f"{self.change_id}: {self.match} match, {self.changed} changed, {self.missing} missing"]
-        for item in self.items:
-            if item.current is not None:
-                recorded, current = item.recorded._asdict(), item.current._asdict()
-                differing = ", ".join(f"{name} {recorded[name]} -> {current[name]}" for name in item.fields)
-                lines += [f"  {item.id}: changed: {differing}"] if differing else []
-            else:
-                lines.append(f"  {item.id}: missing")
-        return lines
-
-
-class AuditRow(NamedTuple):
-    """One audit row as committed."""
-
-    target_id: int
-    revision_before: int
-    revision_after: int
-    qty: int
-    state_before: str
-    state_after: str
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """A receipt as committed."""
-
-    change_id: str
-    kind: str
-    tenant: str
-    targets: tuple[Target, ...]
-    digest: str
-    actor: str
-    reason: str
-    created_at: datetime
-    audit: tuple[AuditRow, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as the commands print it."""
-        rows = {"targets": [row._asdict() for row in self.targets], "audit": [row._asdict() for row in self.audit]}
-        return vars(self) | rows
-
-    @property
-    def is_genuine(self) -> bool:
-        """Whether the digest is that of the content."""
-        targets = canonical_targets(self.targets)
-        return self.digest == digest(change_id=self.change_id, kind=self.kind, tenant=self.tenant, targets=targets)
-
-
-def inspect_change(*, change_id: str, tenant: str | None = None, using: str | None = None) -> Receipt | None:
-    """
-    Return the receipt of a change with its audit rows, or None when there is none (for this tenant, if one is given).
-
-    None means "not committed as far as can be seen now": a transaction that is still open may yet commit it.
-    """
-    alias = using or router.db_for_write(Change)
-    found = Change.objects.using(alias).filter(pk=change_id)
-    change = (found if tenant is None else found.filter(tenant=tenant)).first()
-    # SQL Server takes a key with a blank at its end for the same.
-    if change is None or change.change_id != change_id or tenant not in (None, change.tenant):
-        return None
-    audit = Audit.objects.using(alias).filter(change_id=change_id).order_by("target_id")
-    return Receipt(
-        change_id=change.change_id,
-        kind=change.kind,
-        tenant=change.tenant,
-        targets=stored_targets(change.targets),
-        digest=change.digest,
-        actor=change.actor,
-        reason=change.reason,
-        created_at=change.created_at,
-        audit=tuple(AuditRow(*row) for row in audit.values_list(*AuditRow._fields)),
-    )
+        counts = ", ".join(f"{getattr(self, name)} {name}" for name in CATEGORIES if name != "broken" or self.broken)
+        whole = [f"  broken: {one}" for one in self.problems if one.id is None]
+        return [f"{self.change_id}: {counts}", *whole, *filter(None, (one.as_text() for one in self.items))]
 
 
 def reconcile(*, change_ids: Iterable[str] | None = None, using: str | None = None) -> Iterator[Reconciled]:
@@ -201,26 +186,81 @@ def kinds_of_receipts(*, change_ids: Iterable[str] | None = None, using: str | N
 
 
 def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
-    """Compare one receipt."""
+    """Compare one receipt with its audit rows and with its rows."""
+    stored = Change.objects.using(alias).filter(pk=change_id).values_list("targets", "digest").first()
     rows = joined(change_id, kind, tenant, alias)
-    differing = [row for row in rows if row[1:4] != row[5:] or row[4] is None]
-    missing = sum(row[4] is None for row in differing)
-    return Reconciled(
-        change_id, match=len(rows) - len(differing), changed=len(differing) - missing, missing=missing, rows=rows
-    )
+    content, stored_digest = stored or (None, "")
+    targets = readable_targets(content)
+    problems: list[Disagreement] = []
+    if targets is None:
+        problems.append(Disagreement(None, "targets_unreadable"))
+    else:
+        text = canonical_targets(targets)
+        if digest(change_id=change_id, kind=kind, tenant=tenant, targets=text) != stored_digest:
+            problems.append(Disagreement(None, "digest_differs"))
+        problems += disagreements(targets, [(row[0], row[8], row[2]) for row in rows])
+    reused = {row[0]: others_of(change_id, kind, tenant, row, alias) for row in rows if row[9]}
+    return sorted_out(change_id, rows, problems, reused)
+
+
+def sorted_out(
+    change_id: str,
+    rows: list[tuple[Any, ...]],
+    problems: list[Disagreement],
+    reused: Mapping[int, tuple[str, ...]],
+) -> Reconciled:
+    """Count the targets of each category."""
+    absent = sum(one.problem == "audit_missing" for one in problems)
+    if any(one.id is None for one in problems):
+        # Nothing that it says of its targets can be relied on.
+        counts = {"match": 0, "changed": 0, "missing": 0, "broken": max(1, len(rows) + absent)}
+    else:
+        broken = {one.id for one in problems}
+        whole = [row for row in rows if row[0] not in broken] if broken else rows
+        differing = [row for row in whole if row[1:4] != row[5:8] or row[4] is None or row[0] in reused]
+        missing = sum(row[4] is None for row in differing)
+        counts = {
+            "match": len(whole) - len(differing),
+            "changed": len(differing) - missing,
+            "missing": missing,
+            "broken": len(broken),
+        }
+    return Reconciled(change_id, **counts, rows=rows, problems=problems, reused=reused)
+
+
+def kinds_on(kind: str) -> list[str]:
+    """Return the kinds of change whose rows stand in the same table as those of this kind."""
+    table = get_kind(kind).model._meta.db_table
+    return [one.name for one in each_kind() if one.model._meta.db_table == table]
+
+
+def others_of(change_id: str, kind: str, tenant: str, row: tuple[Any, ...], alias: str) -> tuple[str, ...]:
+    """Return the tenant's other receipts that audit a row with the same revision."""
+    others = Audit.objects.using(alias).filter(change__kind__in=kinds_on(kind), change__tenant=tenant)
+    same = others.filter(target_id=row[0], revision_after=row[1]).exclude(change_id=change_id).order_by("change_id")
+    return tuple(same.values_list("change_id", flat=True)[:REUSED_NAMED])
 
 
 def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any, ...]]:
-    """Read audit rows and present rows in one statement, by id and never by count."""
+    """
+    Read audit rows and present rows in one statement, by id and never by count.
+
+    A revision only grows: another receipt that left a row with the same one proves that it was put back in between.
+    """
     connection = connections[alias]
-    shape = get_kind(kind).shape(connection)
+    shape, kinds = get_kind(kind).shape(connection), kinds_on(kind)
     sql = f"""
         SELECT a.target_id, a.revision_after, a.qty, a.state_after, t.{shape.id}, t.{shape.revision}, t.{shape.qty},
-            t.{shape.state}
-        FROM receipts_audit a LEFT JOIN {shape.table} t ON t.{shape.id} = a.target_id AND t.{shape.tenant} = %s
+            t.{shape.state}, a.revision_before,
+            CASE WHEN EXISTS (
+                SELECT 1 FROM receipts_audit o JOIN receipts_changes c ON c.change_id = o.change_id
+                WHERE o.target_id = a.target_id AND o.revision_after = a.revision_after
+                    AND o.change_id <> a.change_id AND c.tenant = %s AND c.kind IN ({", ".join(["%s"] * len(kinds))})
+            ) THEN 1 ELSE 0 END
+        FROM receipts_audit a LEFT JOIN {shape.source} t ON t.{shape.id} = a.target_id AND t.{shape.tenant} = %s
         WHERE a.change_id = %s ORDER BY a.target_id"""  # noqa: S608 - names come from model fields and are quoted
     with connection.cursor() as cursor:
-        cursor.execute(sql, [tenant, change_id])
+        cursor.execute(sql, [tenant, *kinds, tenant, change_id])
         return cast(list[tuple[Any, ...]], cursor.fetchall())
 
 
@@ -241,6 +281,7 @@ def record_reconciliation(result: Reconciled, *, actor: str, using: str | None =
             match=result.match,
             changed=result.changed,
             missing=result.missing,
+            broken=result.broken,
             items=[item.as_json() for item in result.items if item.category != "match"],
         )
         if not try_renew(kept, alias):
@@ -262,4 +303,6 @@ def try_renew(kept: Reconciliation, using: str) -> bool:
 
 def found_in(kept: Reconciliation) -> Found:
     """Return what a reconciliation says as a whole."""
+    if kept.broken:
+        return Found.BROKEN
     return Found.DIFFERS if kept.changed or kept.missing else Found.MATCH

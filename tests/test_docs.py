@@ -154,7 +154,7 @@ def environment_names() -> set[str]:
                     visit(child, {**known, node.target.id: value})
             return
         if isinstance(node, ast.Call) and re.fullmatch(
-            r"env\.(str|bool|int|list|email_url|duration|moment|database)", ast.unparse(node.func)
+            r"env\.(str|bool|int|float|list|email_url|duration|moment|database)", ast.unparse(node.func)
         ):
             names.add(eval(compile(ast.Expression(node.args[0]), "settings", "eval"), {}, known))
         for child in ast.iter_child_nodes(node):

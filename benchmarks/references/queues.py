@@ -1,8 +1,8 @@
 """
 How long other queues take for the same mails. Runs in an environment of its own (requirements/bench.txt).
 
-``python -m benchmarks.references.queues post_office|post_office_ready|mailer MAILS PORT`` with DATABASE_URL; prints the
-seconds. Reads a `Given` from stdin as JSON: the same message for every mail.
+``python -m benchmarks.references.queues post_office|post_office_ready|mailer MAILS PORT THREADS`` with DATABASE_URL;
+prints the seconds; only django-post_office has threads. Reads a `Given` from stdin as JSON: the same message for all.
 """
 
 import json
@@ -29,8 +29,8 @@ class Given:
     html: str
 
 
-def configure(port: int) -> None:
-    """Set Django up with both queues on the database of the environment, one worker each."""
+def configure(port: int, threads: int) -> None:
+    """Set Django up with both queues on the database of the environment, one worker process each."""
     import django
     from django.conf import settings
 
@@ -63,7 +63,7 @@ def configure(port: int) -> None:
         POST_OFFICE={
             "BACKENDS": {"default": "django.core.mail.backends.smtp.EmailBackend"},
             "BATCH_SIZE": 100,
-            "THREADS_PER_PROCESS": 1,
+            "THREADS_PER_PROCESS": threads,
         },
     )
     django.setup()
@@ -122,9 +122,9 @@ def mailer(mails: int, given: Given) -> float:
 
 def main() -> None:
     """Measure one queue."""
-    name, mails, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    name, (mails, port, threads) = sys.argv[1], map(int, sys.argv[2:5])
     given = Given(**json.load(sys.stdin))
-    configure(port)
+    configure(port, threads)
     queue = {"post_office": post_office, "post_office_ready": post_office_ready, "mailer": mailer}[name]
     queue(min(mails, 50), given)
     print(queue(mails, given))

@@ -1,12 +1,17 @@
 """
 An SMTP server that takes everything and keeps nothing; prints its port.
 
+``python -m benchmarks.references.smtp_sink [MILLISECONDS]``: with a number, each answer comes so much later, as that of
+a relay elsewhere does; answers to commands that came together come together.
+
 Quick, so that the clients are measured and not the server; it lets commands come at once, as Postfix, Exim and Exchange
 do.
 """
 
 import asyncio
+import sys
 
+LATE_S = float(sys.argv[1]) / 1000 if len(sys.argv) > 1 else 0.0
 HELLO = b"250-sink\r\n250-PIPELINING\r\n250-8BITMIME\r\n250 SIZE 52428800\r\n"
 
 
@@ -16,9 +21,17 @@ class Sink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet."""
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.loop = asyncio.get_running_loop()
         self.buffer = b""
         self.is_body = False
-        self.transport.write(b"220 sink\r\n")
+        self.say(b"220 sink\r\n")
+
+    def say(self, answer: bytes) -> None:
+        """Answer, late where that is asked for."""
+        if not LATE_S:
+            self.transport.write(answer)
+        else:
+            self.loop.call_later(LATE_S, self.transport.write, answer)
 
     def data_received(self, data: bytes) -> None:
         """Answer every whole line, or the end of a body."""
@@ -33,7 +46,7 @@ class Sink(asyncio.Protocol):
             answers.append(b"250 2.0.0 taken\r\n" if self.is_body else self.answer(head[:4].upper()))
             self.is_body = not self.is_body and head[:4].upper() == b"DATA"
         if answers:
-            self.transport.write(b"".join(answers))
+            self.say(b"".join(answers))
 
     def answer(self, command: bytes) -> bytes:
         """Return the answer to a command."""

@@ -1,16 +1,21 @@
 """Ways out that pause: when nothing can be sent whatever the mail, everybody waits and no mail loses an attempt."""
 
+import contextlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import IntegrityError, router, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
+from ..clock import is_paused, paused
 from ..conf import Conf
 from ..models import ERROR_CHARS_MAX, Channel
 from ..text import stored
 from ..transports.factory import find_transport
 from .schedule import pause_until
+
+#: Workers that may each have reserved a second's mails, or one mail: far more than deliver at once anywhere.
+RESERVED_MAX = 200
 
 __all__ = ["Pause", "get_pause", "pause_channel", "record_success", "resume_channel"]
 
@@ -34,7 +39,7 @@ def get_pause(name: str, *, now: datetime, using: str | None = None) -> Pause:
     row = Channel.objects.using(using or router.db_for_read(Channel)).filter(name=name).first()
     if row is None:
         return Pause(None, "", 0)
-    is_pausing = row.paused_until is not None and row.paused_until > now
+    is_pausing = is_paused(row.paused_until, now=now)
     return Pause(row.paused_until if is_pausing else None, row.reason if is_pausing else "", row.failures)
 
 
@@ -45,14 +50,9 @@ def pause_channel(name: str, *, reason: str, now: datetime, conf: Conf, using: s
     Several workers meet the same trouble at once: the first one's pause counts. Transaction: its own.
     """
     using = using or router.db_for_write(Channel)
-    rows = Channel.objects.using(using).filter(name=name)
-    try:
-        with transaction.atomic(using=using):
-            Channel.objects.using(using).get_or_create(name=name)
-    except IntegrityError:
-        pass  # another worker made it in this moment
+    rows = rows_of(name, using)
     failures = rows.values_list("failures", flat=True).get()
-    resting = Q(paused_until__isnull=True) | Q(paused_until__lte=now)
+    resting = Q(paused_until__isnull=True) | ~paused(now)
     with transaction.atomic(using=using, durable=True):
         rows.filter(resting, failures=failures).update(
             paused_at=now,
@@ -61,6 +61,34 @@ def pause_channel(name: str, *, reason: str, now: datetime, conf: Conf, using: s
             failures=F("failures") + 1,
         )
     return get_pause(name, now=now, using=using)
+
+
+def rows_of(name: str, using: str) -> QuerySet[Channel]:
+    """Return a channel's row, made if need be. Transaction: its own."""
+    rows = Channel.objects.using(using).filter(name=name)
+    if not rows.exists():
+        # Another worker may make it in this moment.
+        with contextlib.suppress(IntegrityError), transaction.atomic(using=using):
+            Channel.objects.using(using).create(name=name)
+    return rows
+
+
+def reserve_times(name: str, *, count: int, rate: float, now: datetime, using: str) -> list[datetime]:
+    """
+    Return the next moments at which a mail may go through a channel at this rate, taken from all workers.
+
+    A worker that dies loses what it has taken: as long as ``count`` mails take. Transaction: its own, one statement.
+    """
+    rows, pause = rows_of(name, using), timedelta(seconds=1 / rate)
+    while True:
+        next_at = rows.values_list("next_at", flat=True).get()
+        # One that no number of workers can have reached comes of a clock that was wrong.
+        is_known = next_at is not None and next_at <= now + RESERVED_MAX * max(pause, timedelta(seconds=1))
+        first = max(now, next_at) if is_known and next_at is not None else now
+        unchanged = rows.filter(next_at__isnull=True) if next_at is None else rows.filter(next_at=next_at)
+        if unchanged.update(next_at=first + count * pause) == 1:
+            return [first + place * pause for place in range(count)]
+        # Another worker was faster: its times are not ours.
 
 
 def resume_channel(name: str, *, using: str | None = None) -> bool:

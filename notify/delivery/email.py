@@ -1,11 +1,10 @@
-"""A queued mail -> the letter that goes out: recipients in parts, bodies rendered once, headers; writes nothing."""
+"""A queued mail -> the email that goes out: recipients in parts, bodies rendered once, headers; writes nothing."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from email.utils import format_datetime, parseaddr
 from functools import lru_cache
-from hashlib import sha256
 from urllib.parse import quote
 
 from django.conf import settings
@@ -90,13 +89,15 @@ def domain_of(address: str) -> str:
     return parseaddr(address)[1].rpartition("@")[2]
 
 
-def message_id(control: Control, *, part: int, conf: Conf, digest_to: str = "") -> str:
-    """Return the Message-ID of one part: the same at every attempt, another for every event."""
+def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
+    """
+    Return the Message-ID of one part: the same at every attempt, another for every mail of every database.
+
+    What stands before the token is for people, who see from it what the mail was about.
+    """
     domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
-    # A digest is another message than the mail that leads it, and one event may lead the digests of two people.
-    tail = f".digest-{sha256(digest_to.encode()).hexdigest()[:12]}" if digest_to else ""
-    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}{tail}@{envelope_address('x@' + domain)[2:]}>"
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{envelope_address('x@' + domain)[2:]}>"
 
 
 def make_email(
@@ -107,10 +108,12 @@ def make_email(
     to: tuple[str, ...],
     recipients: tuple[str, ...],
     at: datetime,
+    token: str,
     conf: Conf,
     digest_subject: str = "",
     files: tuple[File, ...] = (),
 ) -> Email:
+<<<<<<< HEAD
     """Return the letter of one part of a mail, addressed to those of the part who still have to get it."""
     options, (shown_to, shown_cc) = options_of(mail), split_copies(mail, to, conf)
     own = (
@@ -122,6 +125,9 @@ def make_email(
     )
     given = {name: str(value) for name, value in (options.get("headers") or {}).items()}
     taken = {name.lower() for name in given}
+=======
+    """Return what goes out of one part of a mail, addressed to those of the part who still have to get it."""
+>>>>>>> main
     return Email(
         sender=options.get("from_email") or sender_of(conf),
         recipients=recipients,
@@ -131,8 +137,18 @@ def make_email(
         subject=one_line(digest_subject or mail.subject),
         text=body.text,
         html=body.html,
+<<<<<<< HEAD
         headers=(*(pair for pair in own if pair[0].lower() not in taken), *given.items()),
         files=files,
+=======
+        headers=(
+            ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),
+            ("Date", format_datetime(at)),
+            # RFC 3834: so that no absence note answers.
+            ("Auto-Submitted", "auto-generated"),
+            ("List-Unsubscribe", f"<{unsubscribe_address(mail.control.kind, conf)}>"),
+        ),
+>>>>>>> main
     )
 
 

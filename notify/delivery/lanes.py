@@ -39,6 +39,8 @@ class Job:
 
     claim: Claim
     suppressed: frozenset[str]
+    #: The random part of the mail's Message-IDs, if it has none yet.
+    token: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +167,16 @@ class Lane:
 
         try:
             now = self.now()
-            context = PlanContext(conf=self.conf, now=now, suppressed=job.suppressed)
+            if claim.joining:
+                # How much the server takes at once decides how many of them travel together.
+                self.transport.open()
+            context = PlanContext(
+                conf=self.conf,
+                now=now,
+                token=job.token,
+                octets_max=getattr(self.transport, "size_max", None),
+                suppressed=job.suppressed,
+            )
             progress.plan = plan = plan_mail(claim, context)
             progress.tries += as_tries(UNSENT, getattr(plan, "unsent", ()), at=now)
             if isinstance(plan, Send):

@@ -13,6 +13,7 @@ from ..models import AttemptOutcome, HeldFor, MailQueue
 from ..notes import Note, from_data, note
 from ..steps import Step, step_of
 from ..transports.base import Email, Result, own_reply
+from ..transports.mime import compose
 from .claims import Claim, is_untried
 from .email import key_of, make_email, render_alone, render_mail, render_together, split_parts
 from .schedule import digest_window, quiet_until
@@ -24,6 +25,10 @@ class PlanContext:
 
     conf: Conf
     now: datetime
+    #: The random part of the mail's Message-IDs, if it has none yet.
+    token: str
+    #: The most octets that the server takes at once; None when it does not say.
+    octets_max: int | None = None
     #: Which of the addresses are on the suppression list, in lower case.
     suppressed: frozenset[str] = frozenset()
 
@@ -97,23 +102,13 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
     if not claim.recipients.good:
         bad = [note("not_an_address", addresses=", ".join(claim.recipients.bad))] if claim.recipients.bad else []
         return Block(tuple(from_data(mail.notes)) or (note("no_recipient"), *bad), unsent)
-    parts = open_parts(claim, conf)
-    suppressed = {
-        address for part in parts for address in part.open if key_of(address, conf).lower() in context.suppressed
-    }
-    said_no = own_reply("address_suppressed")
-    unsent += tuple(
-        Result(address, AttemptOutcome.SUPPRESSED, said_no)
-        for part in parts
-        for address in part.open
-        if address in suppressed
-    )
-    addressed = [(part, tuple(address for address in part.open if address not in suppressed)) for part in parts]
-    addressed = [(part, recipients) for part, recipients in addressed if recipients]
-    if not addressed:
+    parts, suppressed = choose_recipients(claim, context)
+    unsent += suppressed
+    if not parts:
         return Send(unsent=unsent)
     if not mail.subject:
         return Block((note("empty_subject"),), unsent)
+<<<<<<< HEAD
     try:
         files = read_files(step, mail, bytes_max=conf.ATTACHMENT_BYTES)
     except UnusableAttachment as error:
@@ -140,9 +135,45 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
             )
             for place, (part, recipients) in enumerate(addressed)
         ),
+=======
+    content = make_content(claim, step, context)
+    return Send(
+        envelopes=tuple(make_envelope(claim, part, content, context, is_first=part is parts[0]) for part in parts),
+>>>>>>> main
         unsent=unsent,
         followers=content.followers,
     )
+
+
+def choose_recipients(claim: Claim, context: PlanContext) -> tuple[list[Part], tuple[Result, ...]]:
+    """Return the parts that somebody is to get, and what became of those who are on the suppression list."""
+    said_no, parts, suppressed = own_reply("address_suppressed"), [], []
+    for part in open_parts(claim, context.conf):
+        refused = [who for who in part.open if key_of(who, context.conf).lower() in context.suppressed]
+        suppressed += [Result(who, AttemptOutcome.SUPPRESSED, said_no) for who in refused]
+        if left := tuple(who for who in part.open if who not in refused):
+            parts.append(part._replace(open=left))
+    return parts, tuple(suppressed)
+
+
+def make_envelope(claim: Claim, part: Part, content: Content, context: PlanContext, *, is_first: bool) -> Envelope:
+    """Return one part of a mail; the row keeps what is sent from the first one on."""
+    mail, token = claim.mail, claim.mail.message_token or context.token
+    email = make_email(
+        mail,
+        body=content.body,
+        part=part.number,
+        to=part.to,
+        recipients=part.open,
+        at=context.now,
+        token=token,
+        conf=context.conf,
+        digest_subject=content.subject,
+    )
+    if not is_first:
+        return Envelope(mail_id=mail.pk, part=part.number, email=email)
+    values = values_to_keep(mail, content.body) | ({} if mail.message_token else {"message_token": token})
+    return Envelope(mail_id=mail.pk, part=part.number, email=email, values=values, joining=content.joining)
 
 
 def try_hold(mail: MailQueue, step: Step | None, conf: Conf, now: datetime) -> Hold | None:
@@ -172,27 +203,41 @@ def open_parts(claim: Claim, conf: Conf) -> list[Part]:
     ]
 
 
-def make_content(claim: Claim, step: Step | None, conf: Conf) -> Content:
+def make_content(claim: Claim, step: Step | None, context: PlanContext) -> Content:
     """
-    Return what a mail says, alone or as a digest.
+    Return what a mail says, alone or as a digest of as many mails as the server and NOTIFY_DIGEST_BYTES let through.
 
     Raises: whatever a template or a value of this mail raises; one of another leaves that one behind, to be blocked by
     itself when its own turn comes.
     """
     mail = claim.mail
     body = render_mail(mail)
-    if digest_window(step, conf) is None:
+    if digest_window(step, context.conf) is None:
         return Content(body)
-    if is_untried(mail):
-        bodies = [(other, found) for other in claim.joining if (found := try_body(other))]
-    else:
+    if not is_untried(mail):
         # A digest that was sent once is sent as it was: its bodies are kept, only its subject is made again.
-        bodies = [(other, Body("", "")) for other in claim.companions]
-    if not bodies:
+        return make_digest(mail, body, [(other, Body("", "")) for other in claim.companions])
+    bodies = [(other, found) for other in claim.joining if (found := try_body(other))]
+    octets_max = min(context.conf.DIGEST_BYTES, context.octets_max or context.conf.DIGEST_BYTES)
+    content = make_digest(mail, body, bodies)
+    while bodies and octets_of(claim, content, context) > octets_max:
+        bodies = bodies[: len(bodies) * 3 // 4]
+        content = make_digest(mail, body, bodies)
+    return content._replace(joining=content.followers)
+
+
+def make_digest(mail: MailQueue, body: Body, others: Sequence[tuple[MailQueue, Body]]) -> Content:
+    """Return what a mail says together with others; alone when there are none."""
+    if not others:
         return Content(body)
-    subject, together = render_together(mail, [(mail, body), *bodies])
-    ids = tuple(other.pk for other, _ in bodies)
-    return Content(together, subject, ids, ids if is_untried(mail) else ())
+    subject, together = render_together(mail, [(mail, body), *others])
+    return Content(together, subject, tuple(other.pk for other, _ in others))
+
+
+def octets_of(claim: Claim, content: Content, context: PlanContext) -> int:
+    """Return how long a mail is as it goes over the wire; its encoding may be a third more than its text, or thrice."""
+    part = open_parts(claim, context.conf)[0]
+    return len(compose(make_envelope(claim, part, content, context, is_first=False).email))
 
 
 def try_body(mail: MailQueue) -> Body | None:

@@ -26,10 +26,10 @@ from django.db.transaction import TransactionManagementError
 from ..conf import Conf, conf
 from ..dialects import dialect_of
 from ..errors import ChannelDown, TooManyConnections
-from ..models import AttemptOutcome, MailQueue, MailState
+from ..models import TOKEN_LENGTH, AttemptOutcome, MailQueue, MailState
 from ..transports.base import Transport, VerdictUnclear
 from ..transports.factory import find_transport
-from .channels import get_pause, pause_channel, record_success
+from .channels import get_pause, pause_channel, record_success, reserve_times
 from .claims import (
     Claim,
     claim_due,
@@ -90,6 +90,8 @@ class DeliveryRun:
     suppressed: frozenset[str] = frozenset()
     #: Mails that were deferred for what may be the channel's trouble, until another mail says which, and their errors.
     suspects: dict[int, Claim] = field(default_factory=dict)
+    #: With NOTIFY_RATE: the moments at which the next mails may go.
+    times: "deque[datetime]" = field(default_factory=deque)
     #: How often the channel has failed in a row, until a mail gets through.
     failures: int = 0
     #: Whether a mail has got through in this run.
@@ -203,31 +205,37 @@ def begin_portion(run: DeliveryRun, only: tuple[str, Sequence[int]] | None) -> b
 def deliver_all(run: DeliveryRun) -> None:
     """Claim, hand out, and write what comes back, until nothing is due, the channel is down or we are to stop."""
     while not run.is_ending:
-        refill(run)
+        has_more = bool(run.waiting)
+        has_more = refill(run) or has_more
         dispatch(run)
-        if run.in_hand:
-            receive(run)
-            commit(run)
-        elif not run.waiting:
+        if not run.in_hand and not run.waiting:
+            if has_more:
+                continue
             return
+        receive(run)
+        commit(run)
 
 
-def refill(run: DeliveryRun) -> None:
-    """Claim mails when few are waiting; at the end once more, for what has become due in the meantime."""
+def refill(run: DeliveryRun) -> bool:
+    """Claim mails when few are waiting, at the end once more for what has become due; return whether there were any."""
     is_last_look = not run.in_hand and not run.waiting
     if not is_last_look and (not run.may_find or len(run.waiting) >= run.lanes_max):
-        return
+        return False
     size = min(run.conf.CLAIM_BATCH, max(CLAIM_ROWS_MIN, CLAIMS_PER_LANE * run.lanes_max))
+    if run.conf.RATE is not None:
+        # No more than can go before the lease runs out.
+        size = max(1, min(size, int(run.conf.RATE * run.conf.LEASE.total_seconds() / 4)))
     size = size if run.limit is None else min(run.limit, size)
     if size <= 0:
         run.may_find = False
-        return
+        return False
     run.read_clock()
     ids = claim_due(using=run.using, worker=run.worker, now=run.now(), conf=run.conf, limit=size)
     run.may_find = len(ids) == size
     if run.limit is not None:
         run.limit -= len(ids)
     add_claims(run, ids)
+    return bool(ids)
 
 
 def add_claims(run: DeliveryRun, ids: Sequence[int]) -> None:
@@ -245,7 +253,9 @@ def add_claims(run: DeliveryRun, ids: Sequence[int]) -> None:
 def dispatch(run: DeliveryRun) -> None:
     """Hand waiting mails to the lanes, and one ahead for each, so that none of them waits for this thread."""
     passed_over: list[Claim] = []
-    while run.waiting and len(run.in_hand) < 2 * (run.lanes_max - run.lanes_over):
+    # At a rate, none ahead: a lane that has waited would send too many at once.
+    ahead = 2 if run.conf.RATE is None else 1
+    while run.waiting and len(run.in_hand) < ahead * (run.lanes_max - run.lanes_over) and is_time(run):
         claim = run.waiting.popleft()
         if claim.mail.pk in run.joined:
             continue
@@ -257,9 +267,23 @@ def dispatch(run: DeliveryRun) -> None:
             joining = joining_mails(claim.mail, using=run.using, worker=run.worker, now=run.now())
             claim = replace(claim, joining=joining)
         run.in_hand[claim.mail.pk] = claim
-        run.jobs.put(Job(claim=claim, suppressed=run.suppressed))
+        if run.times:
+            run.times.popleft()
+        token = f"{run.random.getrandbits(4 * TOKEN_LENGTH):0{TOKEN_LENGTH}x}"
+        run.jobs.put(Job(claim=claim, suppressed=run.suppressed, token=token))
         start_lane(run)
     run.waiting.extendleft(reversed(passed_over))
+
+
+def is_time(run: DeliveryRun) -> bool:
+    """Whether NOTIFY_RATE lets another mail go now; reserves the times of a second's mails, or of one."""
+    rate, now = run.conf.RATE, run.now()
+    if rate is None:
+        return True
+    if not run.times:
+        count = max(1, min(len(run.waiting), int(rate)))
+        run.times.extend(reserve_times(run.channel, count=count, rate=rate, now=now, using=run.using))
+    return run.times[0] <= now
 
 
 def start_lane(run: DeliveryRun) -> None:
@@ -289,7 +313,8 @@ def start_lane(run: DeliveryRun) -> None:
 def receive(run: DeliveryRun) -> None:
     """Wait for what lanes have to say, and take all of it."""
     try:
-        take(run, run.events.get(timeout=SLICE_S))
+        wait_s = SLICE_S if not run.times else (run.times[0] - run.now()).total_seconds()
+        take(run, run.events.get(timeout=min(SLICE_S, max(wait_s, 0.001))))
         while True:
             take(run, run.events.get_nowait())
     except Empty:
@@ -334,6 +359,7 @@ def finish_mail(run: DeliveryRun, finished: Finished) -> None:
     """Decide what becomes of a mail that a lane is done with."""
     claim, plan, tries = run.in_hand.pop(finished.claim.mail.pk), finished.plan, finished.tries
     run.report.letters += finished.sent
+    settle_rate(run, finished.sent)
     run.lanes_over += finished.is_lane_over
     if finished.trouble is not None and (values := meet_trouble(run, finished, finished.trouble)) is not None:
         if finished.is_begun:
@@ -367,6 +393,16 @@ def finish_mail(run: DeliveryRun, finished: Finished) -> None:
         if run.failures and run.down is None:
             record_success(run.channel, using=run.using)
             run.failures = 0
+
+
+def settle_rate(run: DeliveryRun, sent: int) -> None:
+    """Take the times of a mail's further parts, or give back that of a mail that was not sent."""
+    if run.conf.RATE is None or sent == 1:
+        return
+    if sent == 0:
+        run.times.appendleft(run.now())
+    else:
+        reserve_times(run.channel, count=sent - 1, rate=run.conf.RATE, now=run.now(), using=run.using)
 
 
 def is_sent(tried: Try) -> bool:

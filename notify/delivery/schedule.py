@@ -1,6 +1,6 @@
 """When a mail may go: backoff, quiet hours, digest windows; pure."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from zoneinfo import ZoneInfo
 
@@ -47,9 +47,11 @@ def quiet_until(now: datetime, step: Step | None, conf: Conf, zone: object) -> d
     is_quiet = first <= clock < last if first < last else clock >= first or clock < last
     if not is_quiet:
         return None
-    end = local.replace(hour=last.hour, minute=last.minute, second=last.second, microsecond=0, fold=0)
-    # By the wall clock: "until seven" is seven o'clock also in the night in which an hour is skipped or repeated.
-    return end if clock < last else end + timedelta(days=1)
+    # By the wall clock: "until seven" is seven o'clock also in the night in which an hour is skipped or repeated. A
+    # time that comes twice is meant as it comes next. UTC, because Python compares times of one zone by the wall clock.
+    day = local if clock < last else local + timedelta(days=1)
+    end = day.replace(hour=last.hour, minute=last.minute, second=last.second, microsecond=last.microsecond)
+    return next((at for fold in (0, 1) if (at := end.replace(fold=fold).astimezone(UTC)) > now), None)
 
 
 def zone_of(name: object) -> ZoneInfo:

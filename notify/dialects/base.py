@@ -158,6 +158,10 @@ class NotifyDialect(Dialect):
         """Whether the lock that was granted with ``token`` is still ours, on this very session."""
         raise NotImplementedError
 
+    def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
+        """Whether nobody holds the pass lock, without taking it."""
+        raise NotImplementedError
+
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
         """Give the lock back; a lock that is already gone is no error."""
         raise NotImplementedError

@@ -1,6 +1,7 @@
 """What a pass and delivery do on PostgreSQL."""
 
 import contextlib
+import json
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,6 +101,7 @@ ATTEMPT_TYPES = {
     "at": "timestamptz",
     "worker": "text",
     "channel": "text",
+    "notes": "jsonb",
 }
 SETTLED_TYPES = {
     "id": "bigint",
@@ -108,6 +110,7 @@ SETTLED_TYPES = {
     "due_at": "timestamptz",
     "sent_at": "timestamptz",
     "problem": "text",
+    "notes": "jsonb",
     "held_for": "text",
     "worker": "text",
 }
@@ -117,6 +120,7 @@ BEGUN_TYPES = {
     "flight": "integer",
     "message_text": "text",
     "message_html": "text",
+    "message_token": "text",
 }
 
 
@@ -128,8 +132,10 @@ def arrays(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> list[
 
 
 def plain(value: Any) -> Any:
-    """Return a value as psycopg takes it: it would take a member of an enumeration for its name."""
-    return value.value if isinstance(value, Enum) else value
+    """Return a value as psycopg takes it: a member of an enumeration would be its name, a list part of the array."""
+    if isinstance(value, Enum):
+        return value.value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
 def table_of(types: Mapping[str, str]) -> str:
@@ -231,6 +237,11 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT pg_backend_pid() = %s AND ({OURS})", [token, *LOCK_SHOWN])
             return bool(cursor.fetchone()[0])
+
+    def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(HOLDER, LOCK_SHOWN)
+            return cursor.fetchone() is None
 
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
         # Asked first: unlocking what is not held gives a warning in the server's log.

@@ -138,6 +138,22 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
         # A deleted lock file lets a second holder in; then we are the one that stops.
         return not token.closed and is_same_file(token, path)
 
+    def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
+        import portalocker
+
+        path = self.lock_path(connection)
+        if path is None:
+            return memory_name(connection) not in _memory_holders
+        try:
+            # Opened for reading, which no pass does; shared and for an instant, because no system tells otherwise.
+            with path.open("rb") as handle:
+                portalocker.lock(handle, portalocker.LOCK_SH | portalocker.LOCK_NB)
+        except FileNotFoundError:
+            return True
+        except (OSError, portalocker.LockException):
+            return False
+        return True
+
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
         if self.lock_path(connection) is None:
             with _memory_guard:

@@ -54,6 +54,11 @@ IF APPLOCK_MODE(N'public', N'{LOCK}', N'Session') = N'NoLock'
 SELECT @code, @@SPID;
 """
 IS_LOCKED = f"SELECT APPLOCK_MODE(N'public', N'{LOCK}', N'Session'), @@SPID"
+# APPLOCK_TEST says 1 also to the session that holds the lock.
+IS_FREE = f"""
+SELECT CASE WHEN APPLOCK_MODE(N'public', N'{LOCK}', N'Session') <> N'NoLock' THEN 0
+            ELSE APPLOCK_TEST(N'public', N'{LOCK}', N'Exclusive', N'Session') END
+"""
 UNLOCK = f"""
 IF APPLOCK_MODE(N'public', N'{LOCK}', N'Session') <> N'NoLock'
     EXEC sp_releaseapplock @Resource = N'{LOCK}', @LockOwner = N'Session';
@@ -239,6 +244,9 @@ class NotifySqlServer(SqlServerDialect, NotifyDialect):
     def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:
         mode, session = self.fetch(connection, IS_LOCKED)[0]
         return bool(mode == "Exclusive" and session == token)
+
+    def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
+        return bool(self.fetch(connection, IS_FREE)[0][0])
 
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
         if connection.connection is not None:

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..addresses import parse_recipients
+from ..clock import is_lease_over, paused
 from ..models import Attempt, Channel, Control, HeldFor, MailQueue, MailState, Suppression, TaskQueue
 from .messages import say_attempt, say_problem
 
@@ -23,7 +24,7 @@ OUTCOMES = {
 
 
 @dataclass(frozen=True)
-class MailStory:
+class MailExplanation:
     """One mail: its row, its attempts, and what there is to say."""
 
     id: int
@@ -36,7 +37,7 @@ class MailStory:
 
 
 @dataclass(frozen=True)
-class TaskStory:
+class TaskExplanation:
     """One task: its row and what there is to say."""
 
     id: int
@@ -50,32 +51,32 @@ def moment(at: datetime | None) -> str:
     return _("an unknown date") if at is None else f"{at:%Y-%m-%d %H:%M:%S%z}"
 
 
-def mail_stories(control: Control, *, using: str, now: datetime, is_whole: bool = True) -> Iterator[MailStory]:
+def explain_mails(control: Control, *, using: str, now: datetime, is_whole: bool = True) -> Iterator[MailExplanation]:
     """
-    Yield the stories of an event's mails.
+    Explain an event's mails.
 
     Unless it is for somebody who sees all, a pause has no reason: the server's words may quote another tenant's mail.
     """
     for mail in MailQueue.objects.using(using).filter(control=control).select_related("digest_of").order_by("pk"):
         leader = mail.digest_of or mail
         attempts = list(Attempt.objects.using(using).filter(mail=leader).order_by("pk"))
-        said = [
-            *introduce(mail, using),
-            *(describe_attempt(each) for each in attempts),
-            *stand(mail, using, now, is_whole),
+        sentences = [
+            *say_introduction(mail, using),
+            *(say_attempt_made(each) for each in attempts),
+            *say_state(mail, using, now, is_whole),
         ]
-        yield MailStory(
+        yield MailExplanation(
             id=mail.pk,
             pass_id=str(mail.pass_id or ""),
             state=mail.state,
             subject=mail.subject,
             recipients=parse_recipients(mail.recipients).good,
             attempts=tuple(attempt_data(each) for each in attempts),
-            sentences=tuple(said),
+            sentences=tuple(sentences),
         )
 
 
-def introduce(mail: MailQueue, using: str) -> Iterator[str]:
+def say_introduction(mail: MailQueue, using: str) -> Iterator[str]:
     """Yield what the mail is, and in whose company it travels."""
     to = ", ".join(parse_recipients(mail.recipients).good) or _("nobody")
     values = {"mail": mail.pk, "subject": mail.subject, "to": to, "at": moment(mail.created_at)}
@@ -90,7 +91,7 @@ def introduce(mail: MailQueue, using: str) -> Iterator[str]:
         yield text % {"person": mail.operator, "at": moment(mail.operated_at)}
 
 
-def describe_attempt(attempt: Attempt) -> str:
+def say_attempt_made(attempt: Attempt) -> str:
     """Say what one attempt gave for one recipient, with the server's words."""
     words = " ".join(
         str(part) for part in (attempt.code, attempt.enhanced, say_attempt(attempt).split("\n", 1)[0]) if part
@@ -124,12 +125,12 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
     return {"at": attempt.at.isoformat(), **{name: getattr(attempt, name) for name in names}}
 
 
-def stand(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
+def say_state(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
     """Yield how the mail stands now and what to do about it."""
     values = {"mail": mail.pk, "worker": mail.worker, "problem": say_problem(mail), "at": moment(mail.sent_at)}
     if mail.state == MailState.QUEUED:
-        yield from why_queued(mail, using, now, is_whole)
-    elif mail.state == MailState.SENDING and mail.lease_until is not None and mail.lease_until < now:
+        yield from say_why_queued(mail, using, now, is_whole)
+    elif mail.state == MailState.SENDING and is_lease_over(mail.lease_until, now=now):
         text = _("It was on the wire with worker %(worker)s, not heard of since; the next delivery will say so.")
         yield text % values
     elif mail.state == MailState.SENDING:
@@ -152,7 +153,7 @@ def stand(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterato
         yield _("What was wrong with it from the start: %(problem)s.") % values
 
 
-def why_queued(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
+def say_why_queued(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
     """Yield what a queued mail waits for."""
     values = {"at": moment(mail.due_at), "worker": mail.worker}
     if mail.held_for == HeldFor.DIGEST and mail.due_at > now:
@@ -161,11 +162,11 @@ def why_queued(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> It
         yield _("It waits for the end of the recipient's quiet hours until %(at)s.") % values
     elif mail.due_at > now:
         yield _("It is tried again after %(at)s.") % values
-    elif mail.worker and mail.lease_until is not None and mail.lease_until > now:
+    elif mail.worker and not is_lease_over(mail.lease_until, now=now):
         yield _("Worker %(worker)s has claimed it and will send it soon.") % values
     else:
         yield _("It is due since %(at)s and waits for a delivery (notify_deliver, notify_work).") % values
-    for channel in Channel.objects.using(using).filter(paused_until__gt=now).order_by("name"):
+    for channel in Channel.objects.using(using).filter(paused(now)).order_by("name"):
         text = (
             _("Channel %(channel)s pauses until %(at)s: %(reason)s")
             if is_whole
@@ -177,8 +178,8 @@ def why_queued(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> It
         yield _("%(address)s is on the suppression list and will not be mailed.") % {"address": address}
 
 
-def task_stories(control: Control, *, using: str) -> Iterator[TaskStory]:
-    """Yield the stories of an event's tasks."""
+def explain_tasks(control: Control, *, using: str) -> Iterator[TaskExplanation]:
+    """Explain an event's tasks."""
     for task in TaskQueue.objects.using(using).filter(control=control).order_by("pk"):
         values = {
             "task": task.pk,
@@ -198,4 +199,4 @@ def task_stories(control: Control, *, using: str) -> Iterator[TaskStory]:
             text = _("Task %(task)s, “%(title)s”, for %(whom)s, was queued on %(at)s; it is open, due on %(due_at)s.")
         else:
             text = _("Task %(task)s, “%(title)s”, for %(whom)s, was queued on %(at)s; it is open.")
-        yield TaskStory(task.pk, str(task.pass_id or ""), task.title, (text % values,))
+        yield TaskExplanation(task.pk, str(task.pass_id or ""), task.title, (text % values,))

@@ -3,11 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django.db import DatabaseError, connections, router
 from django.db.models import Min
+
+from kwit.jobs import run_jobs
 
 from ..delivery.dispatch import send_due
 from ..delivery.results import DeliveryReport
@@ -47,6 +49,7 @@ def work(
     using, rounds = using or router.db_for_write(MailQueue), 0
     while not is_stopping() and (rounds_max is None or rounds < rounds_max):
         report = run_round(using, lanes, is_stopping)
+        report = with_job_errors(report, is_stopping)
         rounds += 1
         tell(report)
         if rounds_max is None or rounds < rounds_max:
@@ -65,6 +68,12 @@ def run_round(using: str, lanes: int | None, is_stopping: Callable[[], bool]) ->
         logger.error("the round was cut short: %s", error)
         connections[using].close()
         return RoundReport(passed, None, f"{type(error).__name__}: {error}")
+
+
+def with_job_errors(report: RoundReport, is_stopping: Callable[[], bool]) -> RoundReport:
+    """Run the jobs that other apps have registered; return the round's report with what went wrong in them."""
+    errors = [f"{name}: {type(error).__name__}: {error}" for name, error in run_jobs(is_stopping) if error]
+    return replace(report, error="; ".join([*([report.error] if report.error else []), *errors]))
 
 
 def rest(using: str, every_s: float, is_stopping: Callable[[], bool]) -> None:

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from ..addresses import parse_recipients
 from ..conf import conf
+from ..delivery.recovery import rescue
 from ..dialects import dialect_of
 from ..errors import UnknownMail, WrongAddress
 from ..messages.builder import problem_text
@@ -58,7 +59,12 @@ def reopen(
 ) -> int:
     """Queue mails in these states again and overrule these outcomes. Transaction: its own, one per thousand mails."""
     using = using or router.db_for_write(MailQueue)
-    chosen, reopened = mails.using(using).order_by("pk").filter(state__in=states, digest_of__isnull=True), 0
+    # What a dead worker or a wrong clock holds is first what it really is: in doubt, or due.
+    now, chosen = clock(using), mails.using(using).order_by("pk")
+    misdated = MailQueue.objects.using(using).misdated(now).values("pk")
+    reopened = chosen.filter(pk__in=misdated).count()
+    rescue(using=using, now=now, conf=conf())
+    chosen = chosen.filter(state__in=states, digest_of__isnull=True)
     values = {"state": MailState.QUEUED, "attempts": 0, "problem": "", "notes": None, "held_for": "", "operator": actor}
     ids = list(chosen.values_list("pk", flat=True))
     for start in range(0, len(ids), INTERVENTION_ROWS):

@@ -11,11 +11,11 @@ from ..conf import conf
 from ..delivery.email import make_email, recipients_of, render_alone, render_mail, render_together
 from ..dialects import dialect_of
 from ..errors import UnknownMail, UnusableAttachment
-from ..explain.event import Inquiry, events_of
+from ..explain.unnotified import Inquiry, events_of
 from ..messages.bodies import Body
 from ..messages.builder import make_messages
 from ..messages.options import File, read_files
-from ..models import Control, MailQueue
+from ..models import TOKEN_LENGTH, Control, MailQueue
 from ..steps import Event, Step, columns_of, event_reader, reading_order, step_of, steps_of, supported_language
 
 
@@ -72,6 +72,7 @@ def preview_as_sent(mail: MailQueue, body: Body, *, subject: str, source: str) -
         to=everybody,
         recipients=everybody,
         at=mail.sent_at or mail.due_at,
+        token=mail.message_token or "0" * TOKEN_LENGTH,
         conf=settings,
         digest_subject=subject,
         files=files,

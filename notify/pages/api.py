@@ -28,7 +28,7 @@ from ..explain.messages import holders_in, lock_code_of
 from ..models import Attempt, Channel, Control, MailQueue, Outcome, RunLog, Suppression, TaskQueue
 from ..notes import english
 from .attempts import ATTEMPTS_SHOWN
-from .explain import MAIL_PERMISSION, STORIES_MAX, filters_for
+from .explain import EXPLAINED_MAX, MAIL_PERMISSION, filters_for
 from .runs import ORDER, RunLogAdmin
 
 RUN = (
@@ -235,8 +235,8 @@ class Explain(Source):
         key2 = asked.get("key2", made)
         if key2 is None:
             rows = of_model(request.user, Control).filter(kind=kind, key=key).order_by("key2")
-            if len(known := list(rows.values_list("key2", flat=True)[: STORIES_MAX + 1])) > STORIES_MAX:
-                raise bad_request(("key2", f"is needed: this key has many events, among them {known[:STORIES_MAX]}"))
+            if len(known := list(rows.values_list("key2", flat=True)[: EXPLAINED_MAX + 1])) > EXPLAINED_MAX:
+                raise bad_request(("key2", f"is needed: this key has many events, among them {known[:EXPLAINED_MAX]}"))
         found = explain_event(kind=kind, key=key, key2=key2, tenants=tenants_of(request.user))
         if not found.events:
             raise not_found("There is no such event.")

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 from kwit.admin.components import NONE, Cell, Fact, Row, Section, Table
 
 from ..addresses import parse_recipients
+from ..clock import is_lease_over, paused
 from ..explain.messages import say_attempt
 from ..models import Attempt, Channel, HeldFor, MailQueue, MailState, Suppression
 from .badges import ATTEMPTS, PAUSED, STATES, addressees, line_of
@@ -48,7 +49,7 @@ def look_around(mail: MailQueue, *, now: datetime, is_whole: bool = True) -> Aro
     """
     leader = mail.digest_of or mail
     attempts = list(Attempt.objects.filter(mail=leader).order_by("-pk")[: ATTEMPTS_SHOWN + 1])
-    pauses = list(Channel.objects.filter(paused_until__gt=now).order_by("name")[:CHANNELS_MAX])
+    pauses = list(Channel.objects.filter(paused(now)).order_by("name")[:CHANNELS_MAX])
     for channel in pauses:
         channel.reason = channel.reason if is_whole else ""
     return Around(
@@ -87,9 +88,11 @@ def standing(around: Around, *, now: datetime, way: Way) -> Iterator[Fact]:
     if mail.state == MailState.QUEUED and mail.held_for and mail.due_at > now:
         yield Fact(name=_("waits for"), cell=Cell(text=WAITS_FOR[HeldFor(mail.held_for)]))
         yield Fact(name=_("until"), cell=Cell(at=mail.due_at))
-    if mail.state == MailState.SENDING:
+    if mail.state == MailState.SENDING and is_lease_over(mail.lease_until, now=now):
+        yield Fact(name=_("was on the wire with, not heard of since"), cell=Cell(text=mail.worker))
+    elif mail.state == MailState.SENDING:
         yield Fact(name=_("on the wire with"), cell=Cell(text=mail.worker))
-    elif mail.worker and mail.lease_until is not None and mail.lease_until > now:
+    elif mail.worker and not is_lease_over(mail.lease_until, now=now):
         yield Fact(name=_("claimed by"), cell=Cell(text=mail.worker))
     for address in around.suppressed:
         url = way(Suppression, "changelist", address=address)

@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 from kwit.admin.actions import ListAction
 from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Row, Section
-from kwit.db.fields import UtcNow
 
+from ..clock import is_paused, paused
 from ..delivery.channels import resume_channel
 from ..models import Channel
 from .badges import PAUSED, WORKS, line_of
@@ -47,7 +47,7 @@ class ChannelAdmin(ReadOnlyAdmin):
             explains=_("Mails go out again at once. If the trouble is still there, the channel pauses again, longer."),
             permission="notify.resume_channel",
             verb=resume,
-            eligible=lambda rows: rows.filter(paused_until__gt=UtcNow()),
+            eligible=lambda rows: rows.filter(paused(timezone.now())),
         ),
     )
 
@@ -57,12 +57,12 @@ class ChannelAdmin(ReadOnlyAdmin):
 
     def cells(self, channel: Channel) -> list[Cell]:
         """Return a channel's cells."""
-        is_paused = channel.paused_until is not None and channel.paused_until > timezone.now()
+        is_resting = is_paused(channel.paused_until, now=timezone.now())
         return [
             Cell(text=channel.name, url=self.url("change", channel.pk)),
-            Cell(badge=PAUSED if is_paused else WORKS),
-            Cell(at=channel.paused_at) if is_paused else Cell(text=NONE),
-            Cell(at=channel.paused_until) if is_paused else Cell(text=NONE),
+            Cell(badge=PAUSED if is_resting else WORKS),
+            Cell(at=channel.paused_at) if is_resting else Cell(text=NONE),
+            Cell(at=channel.paused_until) if is_resting else Cell(text=NONE),
             Cell(text=channel.failures, is_number=True),
             Cell(text=line_of(channel.reason)),
         ]

@@ -38,7 +38,7 @@ def url(model: str, page: str = "changelist", *args: Any, **query: Any) -> str:
 
 def build_passes(request: HttpRequest, window: TimeRange) -> PanelContent:
     """Build the panel of the passes and of what became of their mails; twelve queries."""
-    sums, newest = sums_of(window), latest()
+    sums, newest = sums_of(window), latest(window.now)
     sent, sent_cut_at = sent_by_kind(window.edges) if request.user.has_perm("notify.view_mailqueue") else (None, None)
     context = {
         "tiles": [*age_tiles(newest, window), *lock_tiles(newest), *outcome_tiles(sums, window)],

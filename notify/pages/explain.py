@@ -14,13 +14,13 @@ from kwit.admin.components import Badge, Cell, Fact, Row, Section, Table
 from kwit.admin.filters import ChoiceFilter, Filter, NumberFilter, equals, filter_controls, parse_filters
 from kwit.people.tenants import of_model, tenants_of
 
-from ..explain.event import EventStory, explain_event
+from ..explain.event import EventExplanation, explain_event
 from ..models import KIND_LENGTH_MAX, Control, MailQueue, RunLog, TaskQueue
 from .badges import kinds
 from .keys import KeyFilter, of_key
 
-#: Events of one key whose stories are told together; of more, their names are listed.
-STORIES_MAX = 10
+#: Events of one key explained together; of more, their names are listed.
+EXPLAINED_MAX = 10
 #: Events listed when a key has many.
 LISTED_MAX = 200
 MAIL_PERMISSION = "notify.view_mailqueue"
@@ -34,8 +34,8 @@ def explain_url(admin: ReadOnlyAdmin, request: HttpRequest, **query: Any) -> str
 
 
 def explain_page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
-    """Return the page that asks for kind and key and tells the story. Raises: PermissionDenied."""
-    # The story quotes mails.
+    """Return the page that asks for kind and key and explains it. Raises: PermissionDenied."""
+    # The explanation quotes mails.
     if not admin.has_view_permission(request) or not request.user.has_perm(MAIL_PERMISSION):
         raise PermissionDenied
     filters = filters_for(request.GET.get("kind", ""))
@@ -46,7 +46,7 @@ def explain_page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         title=_("Why was, or was not, somebody notified?"),
         intro=_("Give the kind of the event and its key, for example the number of the row that it is about."),
         controls=filter_controls(filters, asked),
-        sections=told(admin, request, asked.values) if is_asked else [],
+        sections=sections_of(admin, request, asked.values) if is_asked else [],
     )
     return TemplateResponse(request, "notify/pages/explain.html", context)
 
@@ -61,22 +61,22 @@ def filters_for(given: str) -> tuple[Filter, ...]:
     )
 
 
-def told(admin: ReadOnlyAdmin, request: HttpRequest, asked: Mapping[str, Any]) -> list[Section]:
-    """Return the stories of a key's events, or their names when there are many."""
+def sections_of(admin: ReadOnlyAdmin, request: HttpRequest, asked: Mapping[str, Any]) -> list[Section]:
+    """Return the explanations of a key's events, or their names when there are many."""
     kind = asked["kind"]
     key, made = asked["key"].of_kind(kind)
     key2 = asked.get("key2", made)
     if key2 is None:
         rows = of_model(request.user, Control).filter(kind=kind, key=key).order_by("key2")
         known = list(rows.values_list("key2", flat=True)[: LISTED_MAX + 1])
-        if len(known) > STORIES_MAX:
-            return [named(admin, request, kind=kind, key=key, known=known)]
+        if len(known) > EXPLAINED_MAX:
+            return [events_section(admin, request, kind=kind, key=key, known=known)]
     found = explain_event(kind=kind, key=key, key2=key2, tenants=tenants_of(request.user))
     nothing = Section(title=f"{kind} {key}", text=_("There is no such event, or none of your tenants."))
-    return [story_of(admin, request, event) for event in found.events] or [nothing]
+    return [section_of(admin, request, event) for event in found.events] or [nothing]
 
 
-def named(admin: ReadOnlyAdmin, request: HttpRequest, *, kind: str, key: int, known: list[int]) -> Section:
+def events_section(admin: ReadOnlyAdmin, request: HttpRequest, *, kind: str, key: int, known: list[int]) -> Section:
     """Return the events of a key that has many."""
     rows = [
         Row(cells=[Cell(text=f"{kind} {key}/{one}", url=explain_url(admin, request, kind=kind, key=key, key2=one))])
@@ -88,8 +88,8 @@ def named(admin: ReadOnlyAdmin, request: HttpRequest, *, kind: str, key: int, kn
     )
 
 
-def story_of(admin: ReadOnlyAdmin, request: HttpRequest, event: EventStory) -> Section:
-    """Return the story of one event with the ways to what it speaks of."""
+def section_of(admin: ReadOnlyAdmin, request: HttpRequest, event: EventExplanation) -> Section:
+    """Return the explanation of one event with links to what it names."""
     facts = [Fact(name=_("answer"), cell=Cell(badge=NOTIFIED if event.is_notified else NOT_NOTIFIED))]
     if event.pass_id:
         url = admin.url_if_allowed(request, RunLog, "pass", event.pass_id)

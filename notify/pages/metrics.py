@@ -14,6 +14,7 @@ from kwit.admin.keyset import count_up_to
 from kwit.probes import health
 from kwit.probes.meters import RECENT_S, Gauge, Meter, Metric, gauge, histogram, register
 
+from ..clock import is_paused, not_future
 from ..models import Attempt, Channel, MailQueue, Outcome, RunLog, TaskQueue
 from ..notes import try_find
 from .badges import kinds
@@ -30,11 +31,11 @@ DURATION_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.
 def read(now: datetime) -> Iterator[Metric]:
     """Yield every measure; about twenty bounded queries."""
     since = now - timedelta(seconds=RECENT_S)
-    newest = latest()
+    newest = latest(now)
     yield from passes(newest, now=now, since=since)
-    yield from kinds_of(newest, since=since)
+    yield from kinds_of(newest, now=now, since=since)
     yield from queues(now)
-    yield attempts(since)
+    yield attempts(now=now, since=since)
     yield from channels(now)
 
 
@@ -53,7 +54,9 @@ def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Metric
     yield Gauge(name="kwit_pass_last_full_age_seconds", about=about, labels=["kind"], samples=full)
     about = f"Passes skipped since the last one that ran, at most {LATEST_MAX}"
     yield gauge("kwit_passes_skipped_in_a_row", about, len(newest.skipped))
-    rows = RunLog.objects.filter(step=RunLog.WHOLE, started_at__gte=since).order_by("-started_at", "-pk")
+    rows = (
+        RunLog.objects.believable(now).filter(step=RunLog.WHOLE, started_at__gte=since).order_by("-started_at", "-pk")
+    )
     found = list(rows.values_list("outcome", "ms")[:LOG_ROWS_MAX])
     counted = Counter(outcome for outcome, _ms in found)
     yield Gauge(
@@ -67,9 +70,11 @@ def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Metric
     yield histogram("kwit_recent_pass_duration_seconds", about, found_s=ran_s, bounds_s=DURATION_BOUNDS_S)
 
 
-def kinds_of(newest: Latest, *, since: datetime) -> Iterator[Metric]:
+def kinds_of(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Metric]:
     """Yield what was found, queued and sent of each kind."""
-    rows = RunLog.objects.filter(started_at__gte=since).order_by("-started_at").values("pk")[:LOG_ROWS_MAX]
+    rows = (
+        RunLog.objects.believable(now).filter(started_at__gte=since).order_by("-started_at").values("pk")[:LOG_ROWS_MAX]
+    )
     steps = RunLog.objects.filter(pk__in=rows).exclude(step=RunLog.WHOLE).order_by().values_list("step")
     sums = list(steps.annotate(Sum("candidates"), Sum("mails"), Sum("tasks")))
     counted, _cut_at = sent_by_kind([since])
@@ -111,9 +116,11 @@ def queues(now: datetime) -> Iterator[Metric]:
     yield gauge("kwit_tasks_open", about, count_up_to(TaskQueue.objects.open(), most=DEPTH_MAX))
 
 
-def attempts(since: datetime) -> Gauge:
+def attempts(*, now: datetime, since: datetime) -> Gauge:
     """Return what the servers said lately, by outcome and first digit of the code."""
-    newest = Attempt.objects.filter(at__gte=since).order_by("-at").values("pk")[:LOG_ROWS_MAX]
+    newest = (
+        Attempt.objects.filter(not_future("at", now=now), at__gte=since).order_by("-at").values("pk")[:LOG_ROWS_MAX]
+    )
     rows: QuerySet[Any, Any] = Attempt.objects.filter(pk__in=newest).order_by().values_list("outcome", "code")
     counted: Counter[tuple[str, str]] = Counter()
     for outcome, code, number in rows.annotate(n=Count("pk")):
@@ -136,7 +143,7 @@ def class_of(code: int | None) -> str:
 def channels(now: datetime) -> Iterator[Metric]:
     """Yield which way out pauses."""
     found = list(Channel.objects.order_by("name")[:CHANNELS_MAX])
-    paused = [((row.name,), float(row.paused_until is not None and row.paused_until > now)) for row in found]
+    paused = [((row.name,), float(is_paused(row.paused_until, now=now))) for row in found]
     about = "1 while a channel pauses; a channel is here once it has paused"
     yield Gauge(name="kwit_channel_paused", about=about, labels=["channel"], samples=paused)
     failures = [((row.name,), row.failures) for row in found]
@@ -146,7 +153,7 @@ def channels(now: datetime) -> Iterator[Metric]:
 
 def last_good_pass(alias: str) -> datetime | None:
     """Return when the last good pass began."""
-    rows = RunLog.objects.using(alias).filter(step=RunLog.WHOLE).order_by("-started_at")
+    rows = RunLog.objects.using(alias).believable(timezone.now()).filter(step=RunLog.WHOLE).order_by("-started_at")
     # One seek in the index per outcome.
     newest = [rows.filter(outcome=outcome).values_list("started_at", flat=True).first() for outcome in GOOD]
     return max((at for at in newest if at is not None), default=None)

@@ -14,12 +14,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Case, Count, IntegerField, Max, QuerySet, Sum, Value, When
+from django.utils import timezone
 
 from kwit.admin.keyset import count_up_to
 from kwit.admin.time_ranges import TimeRange
-from kwit.db.fields import UtcNow
 from kwit.people.tenants import User, tenants_of, within
 
+from ..clock import not_future, paused
 from ..conf import conf
 from ..models import Attempt, AttemptOutcome, Channel, MailQueue, MailState, Outcome, RunLog, TaskQueue
 from ..notes import try_find
@@ -80,7 +81,7 @@ class Depths:
 
 def sums_of(window: TimeRange) -> Sums:
     """Add up the run log of a range; three queries."""
-    rows = RunLog.objects.filter(started_at__gte=window.since)
+    rows = RunLog.objects.believable(window.now).filter(started_at__gte=window.since)
     most = LOG_ROWS_MAX if window.range.is_daily else min(LOG_ROWS_MAX, DAY_ROWS_MAX)
     cut_at = rows.order_by("-started_at").values_list("started_at", flat=True)[most : most + 1].first()
     if cut_at is not None:
@@ -131,9 +132,9 @@ def durations(rows: QuerySet[Any], steps: int) -> tuple[list[float | None], list
     return medians, p95s
 
 
-def latest() -> Latest:
+def latest(now: datetime) -> Latest:
     """Return the newest passes; five queries."""
-    wholes = RunLog.objects.filter(step=RunLog.WHOLE)
+    wholes = RunLog.objects.believable(now).filter(step=RunLog.WHOLE)
     newest_first = wholes.order_by("-started_at", "-pk")
     good = [newest_first.filter(outcome=outcome).first() for outcome in GOOD]
     found = list(newest_first[:LATEST_MAX])
@@ -150,18 +151,16 @@ def latest() -> Latest:
         running=next((row for row in found if row.outcome == Outcome.RUNNING), None),
         skipped=skipped,
         waiting=[row for row in steps.order_by("pk") if try_find(row.notes, "breaker")],
-        full=full_scans(found[0].started_at if found else None),
+        full=full_scans(now),
     )
 
 
-def full_scans(now: datetime | None) -> dict[str, datetime]:
+def full_scans(now: datetime) -> dict[str, datetime]:
     """Return when each step last scanned all events, as far as FULL_EVERY and a week back."""
-    if now is None:
-        return {}
     since = now - conf().FULL_EVERY - timedelta(days=7)
     kinds = [step.kind for step in registered()]
     # Without the steps' names SQLite would read the whole index, of ten million rows as well.
-    rows = RunLog.objects.full().filter(step__in=kinds, started_at__gte=since).values("step")
+    rows = RunLog.objects.full().believable(now).filter(step__in=kinds, started_at__gte=since).values("step")
     return dict(rows.annotate(last=Max("started_at")).order_by().values_list("step", "last"))
 
 
@@ -175,7 +174,7 @@ def depths(user: User) -> Depths:
     numbers = {state.value: count_up_to(mails.filter(state=state), most=COUNT_MAX) for state in WAITING}
     queued = mails.filter(state=MailState.QUEUED)
     oldest = queued.select_related("control").order_by("due_at", "pk").first()
-    pauses = Channel.objects.filter(paused_until__gt=UtcNow()).order_by("name")
+    pauses = Channel.objects.filter(paused(timezone.now())).order_by("name")
     shown = list(pauses[:CHANNELS_MAX]) if tenants_of(user) is None else []
     return Depths(numbers, count_up_to(tasks, most=COUNT_MAX), oldest, shown)
 
@@ -188,7 +187,8 @@ def sent_by_kind(edges: Sequence[datetime]) -> tuple[dict[str, list[int]], datet
 
     Three queries: attempts by their time, the mails that they were for, and those that travelled with these as digests.
     """
-    sent = Attempt.objects.filter(at__gte=edges[0], outcome=AttemptOutcome.SENT).order_by("-at")
+    believable = not_future("at", now=timezone.now())
+    sent = Attempt.objects.filter(believable, at__gte=edges[0], outcome=AttemptOutcome.SENT).order_by("-at")
     cut_at = sent.values_list("at", flat=True)[LOG_ROWS_MAX : LOG_ROWS_MAX + 1].first()
     counted: dict[str, list[int]] = defaultdict(lambda: [0] * len(edges))
     place = place_of(edges, column="sent_at", unknown=len(edges) - 1)

@@ -64,7 +64,7 @@ class PassLock:
 def holders_of(answer: LockAnswer, *, using: str) -> list[Note]:
     """Return who holds the lock: by the run log, and by what the database itself knows."""
     running = RunLog.objects.using(using).running()
-    whole = running.wholes().order_by("-started_at", "-pk").first()
+    whole = running.wholes().order_by("-pk").first()
     known = []
     if whole is not None:
         step = running.filter(pass_id=whole.pass_id).exclude(step=RunLog.WHOLE).order_by("-pk").first()

@@ -99,8 +99,8 @@ class PassLog:
     def is_full_scan_due(self, step: str) -> bool:
         """Whether the step last scanned all events longer ago than FULL_EVERY, or never."""
         since = self.started_at - self.context.conf.FULL_EVERY
-        # A row from the future (the clock was set back) is ignored: it would put the next full scan off.
-        rows = RunLog.objects.using(self.context.using).full_between(step, since, self.started_at)
+        # A row from the future is ignored: it would put the next full scan off.
+        rows = RunLog.objects.using(self.context.using).full_since(step, since, now=self.started_at)
         return not rows.exists()
 
     def prune(self) -> None:

@@ -7,17 +7,26 @@ for a control row that this very transaction has made. The unique constraint dec
 
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from datetime import datetime
 from typing import Any, cast
 
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, Min, QuerySet
 
-from ..conf import as_moment
 from ..messages.builder import Message, blocked, make_messages, reads_event_at, silent
 from ..models import MailQueue, MailState, TaskQueue
 from ..notes import note
-from ..steps import Event, FlaggedStep, Scope, Step, columns_of, event_reader, is_parent, reading_order
+from ..steps import (
+    Event,
+    FlaggedStep,
+    Scope,
+    Step,
+    breaker_of,
+    columns_of,
+    event_reader,
+    is_parent,
+    not_before_of,
+    reading_order,
+)
 from ..text import one_line
 from .context import PassContext, StepProgress
 from .flags import raise_flags, repair_flags
@@ -55,8 +64,10 @@ def prepare(step: Step, context: PassContext, progress: StepProgress) -> None:
 
 def prepare_candidates(step: Step, context: PassContext, progress: StepProgress) -> None:
     """Find the candidates once and write them chunk by chunk; warn when the circuit breaker leaves some waiting."""
-    found = step.candidates(scope_of(step, context), not_before=not_before_of(step, context), using=context.using)
-    limit = breaker_of(step, context)
+    # A baseline marks all events, also those that are never notified.
+    not_before = None if context.is_baseline else not_before_of(step, context.conf)
+    found = step.candidates(scope_of(step, context), not_before=not_before, using=context.using)
+    limit = None if context.is_baseline else breaker_of(step, context.conf)
     if limit is None:
         write_found(found, step, context, progress)
         return
@@ -105,19 +116,6 @@ def scope_of(step: Step, context: PassContext) -> Scope:
     """Return the window of this step in this pass."""
     is_whole = context.is_full or context.is_baseline or not step.is_windowed
     return Scope(now=context.now, since=None if is_whole else context.now - context.conf.LOOKBACK)
-
-
-def not_before_of(step: Step, context: PassContext) -> datetime | None:
-    """Return the moment before which events are never notified; a baseline marks them like all others."""
-    moments = [moment for moment in (as_moment(step.not_before), context.conf.NOT_BEFORE) if moment is not None]
-    return None if context.is_baseline else max(moments, default=None)
-
-
-def breaker_of(step: Step, context: PassContext) -> int | None:
-    """Return the most groups of this step in this pass; None for no limit."""
-    if not step.breaker or context.is_baseline:
-        return None
-    return context.conf.BREAKER if step.breaker is True else step.breaker
 
 
 def write_events(events: Sequence[Event], step: Step, context: PassContext, progress: StepProgress) -> None:

@@ -1,5 +1,6 @@
 """Operations that receipts do differently on each database, and their defaults."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,14 +12,22 @@ from kwit.db.dialect import Dialect
 from ..plans.canonical import Target
 
 #: Tables whose rows are never changed and never deleted.
-GUARDED_TABLES = ("receipts_changes", "receipts_audit")
+GUARDED_TABLES = ("receipts_changes", "receipts_audit", "receipts_leaf", "receipts_checkpoint")
+#: What the sealer's lock is called on a server; its number is the first eight bytes of the name's SHA-256, signed.
+SEAL_LOCK = "receipts_seal"
+SEAL_LOCK_NUMBER = int.from_bytes(hashlib.sha256(SEAL_LOCK.encode()).digest()[:8], signed=True)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of change as SQL: quoted names, and what is set. ``assignments`` takes ``set_params``."""
+    """
+    A kind of change as SQL: quoted names, and what is set. ``assignments`` takes ``set_params``.
+
+    ``table`` names the table in expressions, ``source`` in FROM and UPDATE.
+    """
 
     table: str
+    source: str
     id: str
     tenant: str
     revision: str
@@ -48,12 +57,29 @@ class Weakness(NamedTuple):
     what_to_do: str
 
 
+class GuardFlaw(NamedTuple):
+    """A part of the guard that is not as the migration made it, and the statement that mends it."""
+
+    name: str
+    about: str
+    mend: str
+
+
+def one_blank(sql: str) -> str:
+    """Return a statement with one blank between its words, to be compared with what the database has kept of it."""
+    return " ".join(sql.split())
+
+
 class ReceiptsDialect(Dialect):
     """
     What a database does for a change and for its receipt; ``tests/dialects`` has the conformance tests.
 
     Rows travel as arrays or as one JSON text, never as one parameter each.
     """
+
+    def source_of(self, connection: BaseDatabaseWrapper, table: str) -> str:
+        """Return a table for FROM and UPDATE, so that it means the rows of this table and of no other."""
+        return table
 
     def stale_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]
@@ -86,6 +112,15 @@ class ReceiptsDialect(Dialect):
         """Whether the database gave up this transaction for another one's sake, so that repeating it may succeed."""
         return False
 
+    def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
+        """
+        Take the sealer's lock until the transaction ends; return False when another session has it.
+
+        It saves work only: the constraints of ``receipts_leaf`` decide. Bound to the transaction, it needs no session
+        of its own behind a pooler, and a killed sealer leaves none behind.
+        """
+        return True  # where a transaction that writes is the only one
+
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
         """Return the statements that make the guarded tables append-only."""
         raise NotImplementedError
@@ -94,8 +129,8 @@ class ReceiptsDialect(Dialect):
         """Return the statements that take the guard away; each may be repeated."""
         raise NotImplementedError
 
-    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
-        """Return the names of triggers that are missing or switched off."""
+    def guard_flaws(self, connection: BaseDatabaseWrapper) -> list[GuardFlaw]:
+        """Compare body, timing, condition and state of each part of the guard with what ``guard`` makes."""
         raise NotImplementedError
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:

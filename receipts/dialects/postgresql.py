@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import PostgresqlDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, ReceiptsDialect, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, SEAL_LOCK_NUMBER, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
 
 #: Serialization failure, and deadlock. Source: PostgreSQL 18, appendix A, "PostgreSQL Error Codes".
 COLLISION_CODES = ("40001", "40P01")
@@ -30,8 +30,50 @@ def columns(targets: Sequence[Target]) -> list[list[int]]:
     ]
 
 
+BODY = """
+        BEGIN
+            RAISE EXCEPTION '% is append-only: a receipt is neither changed nor deleted (% refused)',
+                TG_TABLE_NAME, TG_OP USING ERRCODE = 'restrict_violation';
+        END """
+CREATE_FUNCTION = f"""
+        CREATE OR REPLACE FUNCTION receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS $${BODY}$$"""
+#: The function in the schema of the receipts; one in another language or with settings of its own has another body.
+FIND_FUNCTION = """
+    SELECT CASE WHEN l.lanname = 'plpgsql' AND p.proconfig IS NULL THEN p.prosrc ELSE '' END
+    FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+    WHERE p.proname = 'receipts_refuse' AND p.pronargs = 0
+      AND p.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('receipts_changes'))
+"""
+#: 58: the bits of pg_trigger.h for BEFORE, DELETE, UPDATE and TRUNCATE, and none else, such as that for each row.
+FIND_TRIGGERS = """
+    SELECT c.relname, t.tgtype = 58 AND t.tgqual IS NULL AND t.tgattr = '' AND t.tgnargs = 0
+           AND p.proname = 'receipts_refuse' AND p.pronamespace = c.relnamespace, t.tgenabled
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+    WHERE t.tgname = c.relname || '_append_only' AND NOT t.tgisinternal
+      AND c.oid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
+"""
+#: Whether a table is partitioned, by database and name: asked once by a process.
+_partitioned: dict[tuple[str, str], bool] = {}
+
+
+def is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
+    """Whether a table's rows all stand in its partitions; a table that others inherit from has rows of its own."""
+    key = (str(connection.settings_dict["NAME"]), table)
+    if key not in _partitioned:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%s)", [table])
+            row = cursor.fetchone()
+        if row is None:
+            return False
+        _partitioned[key] = bool(row[0])
+    return _partitioned[key]
+
+
 class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
     """PostgreSQL: rows travel as arrays; the UPDATE and its audit rows are one statement."""
+
+    def source_of(self, connection: BaseDatabaseWrapper, table: str) -> str:
+        return f"{table}" if is_partitioned(connection, table) else f"ONLY {table}"
 
     def stale_rows(
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, targets: Sequence[Target]
@@ -41,7 +83,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
         WITH approved AS MATERIALIZED ({PLAN}),
         held AS MATERIALIZED (
             SELECT {shape.id} AS id, {shape.revision} AS revision, {shape.qty} AS qty, {shape.state} AS state
-            FROM {shape.table}
+            FROM {shape.source}
             WHERE {shape.id} = ANY(%s::bigint[]) AND {shape.tenant} = %s
             ORDER BY {shape.id} FOR NO KEY UPDATE
         )
@@ -59,7 +101,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
         self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, ids: Sequence[int]
     ) -> list[Standing]:
         sql = f"""
-        SELECT {shape.id}, {shape.revision}, {shape.qty}, {shape.state} FROM {shape.table}
+        SELECT {shape.id}, {shape.revision}, {shape.qty}, {shape.state} FROM {shape.source}
         WHERE {shape.id} = ANY(%s::bigint[]) AND {shape.tenant} = %s
         ORDER BY {shape.id}"""
         with connection.cursor() as cursor:
@@ -72,7 +114,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
         sql = f"""
         WITH approved AS MATERIALIZED ({PLAN}),
         changed AS (
-            UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
+            UPDATE {shape.source} SET {shape.assignments}, {shape.revision} = {shape.table}.{shape.revision} + 1
             FROM approved
             WHERE {shape.table}.{shape.id} = approved.id AND {shape.table}.{shape.tenant} = %s
                 AND {shape.table}.{shape.revision} = approved.revision AND {shape.table}.{shape.qty} = approved.qty
@@ -91,7 +133,7 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
 
     def change_row(self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
         sql = f"""
-        UPDATE {shape.table} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
+        UPDATE {shape.source} SET {shape.assignments}, {shape.revision} = {shape.revision} + 1
         WHERE {shape.id} = %s AND {shape.tenant} = %s AND {shape.revision} = %s AND {shape.qty} = %s
             AND {shape.state} = %s
         RETURNING {shape.id}, {shape.revision}, {shape.qty}, {shape.state}"""
@@ -111,36 +153,51 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
             return getattr(getattr(error.__cause__, "diag", None), "constraint_name", None) == CLAIM_CONSTRAINT
         return self.sqlstate(error) in COLLISION_CODES
 
+    def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SEAL_LOCK_NUMBER])
+            return bool(cursor.fetchone()[0])
+
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
-        function = """
-        CREATE OR REPLACE FUNCTION receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-            RAISE EXCEPTION '% is append-only: a receipt is neither changed nor deleted (% refused)',
-                TG_TABLE_NAME, TG_OP USING ERRCODE = 'restrict_violation';
-        END $$"""
-        triggers = [
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+        return [CREATE_FUNCTION, *self.triggers().values()]
+
+    def triggers(self) -> dict[str, str]:
+        """Return the statement that creates the trigger of each table, by the table."""
+        return {
+            table: f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
             " FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
             for table in GUARDED_TABLES
-        ]
-        return [function, *triggers]
+        }
 
     def unguard(self, connection: BaseDatabaseWrapper) -> list[str]:
         triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only ON {table}" for table in GUARDED_TABLES]
         return [*triggers, "DROP FUNCTION IF EXISTS receipts_refuse()"]
 
-    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
-        wanted = [f"{table}_append_only" for table in GUARDED_TABLES]
+    def guard_flaws(self, connection: BaseDatabaseWrapper) -> list[GuardFlaw]:
         with connection.cursor() as cursor:
-            cursor.execute(
-                # Enabled for ordinary sessions (not R, for replicas only), and still before all three verbs: the bits
-                # of pg_trigger.h for BEFORE, DELETE, UPDATE and TRUNCATE.
-                "SELECT tgname FROM pg_trigger WHERE tgname = ANY(%s) AND tgenabled IN ('O', 'A') AND tgtype & 58 = 58"
-                " AND tgrelid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)",
-                [wanted, list(GUARDED_TABLES)],
-            )
-            found = {name for (name,) in cursor.fetchall()}
-        return [name for name in wanted if name not in found]
+            cursor.execute(FIND_FUNCTION)
+            functions = cursor.fetchall()
+            cursor.execute(FIND_TRIGGERS, [list(GUARDED_TABLES)])
+            triggers = {table: row for table, *row in cursor.fetchall()}
+            cursor.execute("SELECT current_setting('session_replication_role')")
+            is_replica = cursor.fetchone()[0] == "replica"
+        flaws = []
+        if [one_blank(body) for (body,) in functions] != [one_blank(BODY)]:
+            about = "is not as the migration made it" if functions else "is missing"
+            flaws.append(GuardFlaw("receipts_refuse()", about, f"{one_blank(CREATE_FUNCTION)};"))
+        for table, statement in self.triggers().items():
+            name = f"{table}_append_only"
+            is_same, enabled = triggers.get(table, (None, None))
+            if not is_same:
+                about = "is missing" if is_same is None else "is not as the migration made it"
+                flaws.append(GuardFlaw(name, about, f"DROP TRIGGER IF EXISTS {name} ON {table}; {statement};"))
+            elif enabled not in ("O", "A"):
+                mend = f"ALTER TABLE {table} ENABLE TRIGGER {name};"
+                flaws.append(GuardFlaw(name, "is off, or on for replication only", mend))
+            elif is_replica and enabled == "O":
+                about = "does not fire for this role, whose session_replication_role is replica"
+                flaws.append(GuardFlaw(name, about, "ALTER ROLE CURRENT_USER RESET session_replication_role;"))
+        return flaws
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         with connection.cursor() as cursor:

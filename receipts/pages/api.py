@@ -11,7 +11,7 @@ from kwit.api.problems import not_found
 from kwit.api.resources import Column, Resource, array_of, model_columns, register
 
 from ..models import Change, Reconciliation, StoredPlan
-from ..reconcile import inspect_change
+from ..receipt import inspect_change
 
 # The page may leave out what the list here has, and each row would then fetch it by itself: so ``defer(None)`` first.
 
@@ -26,6 +26,7 @@ class Receipts(Resource):
     details = (
         Column("targets", array_of({"type": "object"}), lambda row: row.targets),
         Column("audit", array_of({"type": "object"}), lambda row: []),
+        Column("problems", array_of({"type": "object"}), lambda row: []),
     )
 
     def shown(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -45,10 +46,12 @@ class Reconciliations(Resource):
     """Stored comparisons."""
 
     name = "reconciliations"
-    about = "Stored reconciliations: how many targets matched, changed, were missing; its own address has which."
+    about = (
+        "Stored reconciliations: how many targets matched, changed, were missing or broken; its own address has which."
+    )
     model = Reconciliation
     columns = model_columns(
-        Reconciliation, "id", "change_id", "tenant", "taken_at", "actor", "match", "changed", "missing"
+        Reconciliation, "id", "change_id", "tenant", "taken_at", "actor", "match", "changed", "missing", "broken"
     )
     details = model_columns(Reconciliation, "items")
 

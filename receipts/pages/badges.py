@@ -15,7 +15,8 @@ from ..querysets import Found, RunOutcome
 
 MATCHES = Badge(_("matches"), "✓", "good")
 DIFFERS = Badge(_("differs"), "≠", "bad")
-FOUND = {Found.MATCH: MATCHES, Found.DIFFERS: DIFFERS}
+BROKEN = Badge(_("broken"), "⚠", "bad")
+FOUND = {Found.MATCH: MATCHES, Found.DIFFERS: DIFFERS, Found.BROKEN: BROKEN}
 NEVER = Badge(_("never compared"), "○", "idle")
 GENUINE = Badge(_("genuine"), "✓", "good")
 NOT_GENUINE = Badge(_("not that of the content"), "✗", "bad")
@@ -24,6 +25,7 @@ CATEGORIES: dict[str, Badge] = {
     "match": Badge(_("match"), "✓", "good"),
     "changed": Badge(_("changed"), "≠", "bad"),
     "missing": Badge(_("missing"), "∅", "bad"),
+    "broken": BROKEN,
 }
 RUNS: dict[str, Badge] = {
     RunOutcome.RUNNING: Badge(_("running"), "…", "busy"),
@@ -64,9 +66,10 @@ def receipt_url(change_id: str, page: str = "change", *args: Any, **query: Any) 
 
 def counts_text(counts: Mapping[str, int]) -> str:
     """Return how many targets differ, in words; empty when none does."""
-    changed, missing = counts["changed"], counts["missing"]
+    changed, missing, broken = counts["changed"], counts["missing"], counts["broken"]
     named = (
         ngettext("%d changed", "%d changed", changed) % changed if changed else "",
         ngettext("%d missing", "%d missing", missing) % missing if missing else "",
+        ngettext("%d broken", "%d broken", broken) % broken if broken else "",
     )
     return ", ".join(text for text in named if text)

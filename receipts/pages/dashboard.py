@@ -21,7 +21,7 @@ from kwit.people.tenants import of_model
 
 from ..models import Change, Verdict
 from ..querysets import Found
-from .badges import DIFFERS, NEVER, receipt_url, url
+from .badges import BROKEN, DIFFERS, NEVER, receipt_url, url
 
 #: Counts go this far; the page then says "more than".
 COUNT_MAX = 1000
@@ -38,12 +38,13 @@ class Figures:
     today: int
     since: datetime
     differing: int
+    broken: int
     #: change_id and time of the oldest receipt that was never compared with its rows.
     oldest: tuple[str, datetime] | None
 
 
 def figures_of(request: HttpRequest, *, now: datetime) -> Figures:
-    """Return the figures of the reader's tenants; four queries."""
+    """Return the figures of the reader's tenants; five queries."""
     receipts = of_model(request.user, Change)
     since = day_edge(timezone.localdate(now), is_end=False)
     verdicts = of_model(request.user, Verdict)
@@ -51,6 +52,7 @@ def figures_of(request: HttpRequest, *, now: datetime) -> Figures:
         today=count_up_to(receipts.filter(created_at__gte=since), most=COUNT_MAX),
         since=since,
         differing=count_up_to(verdicts.filter(found=Found.DIFFERS), most=COUNT_MAX),
+        broken=count_up_to(verdicts.filter(found=Found.BROKEN), most=COUNT_MAX),
         oldest=oldest_never_compared(receipts),
     )
 
@@ -71,7 +73,7 @@ def oldest_never_compared(receipts: QuerySet[Any]) -> tuple[str, datetime] | Non
 
 
 def build_receipts(request: HttpRequest, window: TimeRange) -> PanelContent:
-    """Build the panel of the receipts; five queries."""
+    """Build the panel of the receipts; six queries."""
     found = figures_of(request, now=window.now)
     tiles = [
         Tile(
@@ -86,6 +88,8 @@ def build_receipts(request: HttpRequest, window: TimeRange) -> PanelContent:
             badge=DIFFERS,
         ),
     ]
+    if found.broken:
+        tiles.append(Tile(_("broken"), count_text(found.broken, most=COUNT_MAX), url("change", broken=1), badge=BROKEN))
     if found.oldest is not None:
         ago = _("%s ago") % timesince(found.oldest[1], window.now)
         tiles.append(Tile(_("oldest never compared"), ago, receipt_url(found.oldest[0]), badge=NEVER))
@@ -94,6 +98,22 @@ def build_receipts(request: HttpRequest, window: TimeRange) -> PanelContent:
 
 def findings_of(found: Figures, now: datetime) -> Iterator[Finding]:
     """Yield what is not well."""
+    if found.broken:
+        text = ngettext(
+            "%s receipt disagrees with its own audit rows.",
+            "%s receipts disagree with their own audit rows.",
+            found.broken,
+        )
+        what_to_do = _(
+            "Somebody has changed the tables of receipts, or restored a part of them. Compare them with a backup and "
+            "with the sealed log."
+        )
+        yield Finding(
+            badge=BROKEN,
+            text=text % count_text(found.broken, most=COUNT_MAX),
+            what_to_do=what_to_do,
+            url=url("change", broken=1),
+        )
     if found.differing:
         text = ngettext(
             "The rows of %s receipt are not as it says.",

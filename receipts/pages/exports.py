@@ -19,7 +19,8 @@ from kwit.exports import as_file, csv_lines, with_first_read
 from kwit.people.tenants import sees
 
 from ..models import Change, Reconciliation
-from ..reconcile import Item, Receipt
+from ..receipt import Receipt
+from ..reconcile import Item
 from .badges import CATEGORIES, GENUINE, NOT_GENUINE
 from .receipt_rows import as_json
 
@@ -87,8 +88,8 @@ ITEM_HEAD = (
 def item_rows(kept: Reconciliation, items: Iterable[Item]) -> Iterator[list[Any]]:
     """Yield a reconciliation row by row."""
     for item in items:
-        current = item.current if item.current is not None else (None, None, None)
-        pairs = [value for pair in zip(item.recorded, current, strict=True) for value in pair]
+        recorded, current = item.recorded or (None, None, None), item.current or (None, None, None)
+        pairs = [value for pair in zip(recorded, current, strict=True) for value in pair]
         yield [kept.change_id, kept.taken_at, kept.actor, item.id, item.category, *pairs]
 
 
@@ -189,7 +190,7 @@ def paper_cell(value: Any) -> Cell:
 
 LIST_HEAD = (
     *("change_id", "kind", "tenant", "targets", "actor", "created_at", "digest"),
-    *("last_reconciliation", "reconciled_at", "match", "changed", "missing"),
+    *("last_reconciliation", "reconciled_at", "match", "changed", "missing", "broken"),
 )
 
 
@@ -226,9 +227,10 @@ def key_pages(page_after: Callable[[str], Page]) -> Iterator[list[str]]:
 
 def list_row(change: Any, verdict: Mapping[str, Any] | None) -> list[Any]:
     """Return a receipt's line in the list."""
-    found = verdict or dict.fromkeys(("found", "taken_at", "match", "changed", "missing"))
+    found = verdict or dict.fromkeys(("found", "taken_at", "match", "changed", "missing", "broken"))
     head = [change.pk, change.kind, change.tenant, change.items, change.actor, change.created_at, change.digest]
-    return [*head, found["found"], found["taken_at"], found["match"], found["changed"], found["missing"]]
+    counts = [found[name] for name in ("match", "changed", "missing", "broken")]
+    return [*head, found["found"], found["taken_at"], *counts]
 
 
 def json_lines(rows: Iterable[Sequence[Any]]) -> Iterator[str]:

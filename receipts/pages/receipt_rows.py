@@ -9,7 +9,8 @@ from kwit.admin.filters import INT64_MAX
 
 from ..models import Audit, Change, Reconciliation
 from ..plans.canonical import Target
-from ..reconcile import AuditRow, Item, Receipt, Row
+from ..receipt import WHOLE_PROBLEMS, AuditRow, Disagreement, Receipt, readable_targets
+from ..reconcile import Item, Row
 
 #: Rows of one page.
 ROWS_SHOWN = 100
@@ -34,11 +35,7 @@ class Line:
 
 def targets_of(change: Change) -> tuple[Target, ...] | None:
     """Return a receipt's targets; None when plain SQL has written there what is none."""
-    try:
-        targets = tuple(Target(id=row["id"], revision=row["revision"], qty=row["qty"]) for row in change.targets)
-    except (KeyError, TypeError):
-        return None
-    return targets if all(type(value) is int for target in targets for value in target) else None
+    return readable_targets(change.targets)
 
 
 def receipt_of(change: Change, *, is_whole: bool = True) -> Receipt | None:
@@ -46,7 +43,7 @@ def receipt_of(change: Change, *, is_whole: bool = True) -> Receipt | None:
     targets = targets_of(change)
     if targets is None:
         return None
-    names = ("change_id", "kind", "tenant", "digest", "actor", "reason", "created_at")
+    names = ("change_id", "kind", "tenant", "digest", "actor", "author", "approver", "reason", "created_at")
     audit = tuple(AuditRow(*row) for row in audit_of(change.pk)) if is_whole else ()
     return Receipt(**{name: getattr(change, name) for name in names}, targets=targets, audit=audit)
 
@@ -76,7 +73,9 @@ def stored_items(kept: Reconciliation) -> dict[int, Item]:
     found = {}
     for one in kept.items if isinstance(kept.items, list) else ():
         try:
-            item = Item(one["id"], one["category"], row_of(one["recorded"]), row_of(one["current"] or None))
+            recorded, current = row_of(one["recorded"] or None), row_of(one["current"] or None)
+            also_in = tuple(one.get("also_in", ()))
+            item = Item(one["id"], one["category"], recorded, current, one.get("problem", ""), also_in)
         except (KeyError, TypeError):
             continue  # plain SQL has written it; the counts still say that something is there
         found[item.id] = item
@@ -95,13 +94,21 @@ def items_after(kept: Reconciliation, category: str, after: int | None, *, limit
     What matched is not stored: it stood then as the receipt records it, and the receipt is never changed.
     """
     differing = stored_items(kept)
-    if category in ("changed", "missing"):
+    if category in ("changed", "missing", "broken"):
         chosen = sorted(pk for pk, item in differing.items() if item.category == category and pk > (after or FIRST - 1))
         return [differing[pk] for pk in chosen[:limit]]
     audit = audit_of(kept.change_id, after=after)
     # So many are enough, however many of them differ.
     rows = audit if limit is None else audit[: limit + (len(differing) if category == "match" else 0)]
     items = [differing.get(row[0]) or matching(AuditRow(*row)) for row in rows]
+    # A target without an audit row is stored only.
+    known = {item.id for item in items}
+    absent = [
+        item
+        for pk, item in differing.items()
+        if pk not in known and item.recorded is None and pk > (after or FIRST - 1)
+    ]
+    items = sorted([*items, *absent], key=lambda item: item.id) if absent else items
     if category == "match":
         items = [item for item in items if item.category == "match"]
     return items[:limit]
@@ -115,5 +122,9 @@ def matching(audit: AuditRow) -> Item:
 
 def as_json(kept: Reconciliation, items: Sequence[Item]) -> dict[str, Any]:
     """Return a stored reconciliation as ``manage.py reconcile --json`` has printed it then."""
-    counts = {name: getattr(kept, name) for name in ("change_id", "match", "changed", "missing")}
-    return {"changes": [counts | {"items": [item.as_json() for item in items]}]}
+    counts = {name: getattr(kept, name) for name in ("change_id", "match", "changed", "missing", "broken")}
+    whole = dict.fromkeys(item.problem for item in items if item.problem in WHOLE_PROBLEMS)
+    problems = [Disagreement(None, problem) for problem in whole]
+    problems += [Disagreement(one.id, one.problem) for one in items if one.problem and one.problem not in whole]
+    named = {"problems": [one._asdict() for one in problems], "items": [item.as_json() for item in items]}
+    return {"changes": [counts | named]}

@@ -28,6 +28,7 @@ from ..errors import UnknownKind
 from ..models import Change, Reconciliation, StoredPlan, Verdict
 from ..plans.model import ACTOR_CHARS_MAX
 from ..querysets import Found
+from ..reconcile import CATEGORIES as COUNTED
 from ..reconcile import reconcile, record_reconciliation
 from .badges import FOUND, GENUINE, NEVER, NOT_GENUINE, counts_text, key_from, key_of, receipt_url, url
 from .exports import CHUNK_ROWS, DOCUMENTS, LISTS, receipt_document, receipts_stream
@@ -80,8 +81,9 @@ class ChangeAdmin(ReadOnlyAdmin):
 
     def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
         """Return receipts, or the verdicts of those that differ: they have the same columns, and the index for it."""
-        if "differs" in asked.values:
-            return of_model(request.user, Verdict).filter(found=Found.DIFFERS)
+        for name, found in (("broken", Found.BROKEN), ("differs", Found.DIFFERS)):
+            if name in asked.values:
+                return of_model(request.user, Verdict).filter(found=found)
         return self.get_queryset(request).only("change_id", "created_at")
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
@@ -239,7 +241,7 @@ class ChangeAdmin(ReadOnlyAdmin):
             ) as doing:
                 (result,) = reconcile(change_ids=[row.pk], using=alias)
                 kept = record_reconciliation(result, actor=actor[:ACTOR_CHARS_MAX], using=alias)
-                doing.done, doing.note = 1, f"{result.match} match, {result.changed} changed, {result.missing} missing"
+                doing.done, doing.note = 1, ", ".join(f"{getattr(result, one)} {one}" for one in COUNTED)
         except UnknownKind:
             messages.error(request, undeclared(row.kind))
             return redirect(receipt_url(row.pk))
@@ -292,7 +294,7 @@ def refused_export(text: str) -> HttpResponse:
 def looked_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]:
     """Return these receipts in this order, each with its latest verdict; two queries."""
     changes = Change.objects.defer("targets", "reason").annotate(items=JSONItems("targets")).in_bulk(keys)
-    columns = {name: f"reconciliation__{name}" for name in ("taken_at", "match", "changed", "missing")}
+    columns = {name: f"reconciliation__{name}" for name in ("taken_at", "match", "changed", "missing", "broken")}
     values = Verdict.objects.filter(pk__in=keys).values_list("change_id", "found", *columns.values())
     verdicts = {key: dict(zip(("found", *columns), rest, strict=True)) for key, *rest in values}
     return [(changes[key], verdicts.get(key)) for key in keys if key in changes]

@@ -18,6 +18,7 @@ from kwit.admin.filters import Filter, FilterValues, equals
 
 from ..models import Change, Reconciliation
 from ..reconcile import Item, found_in
+from ..reconcile import Row as StandingRow
 from .badges import CATEGORIES, FOUND, receipt_url, url
 from .exports import DOCUMENTS, reconciliation_document
 from .receipt_rows import ROWS_SHOWN, items_after, place_of, receipt_of
@@ -32,8 +33,9 @@ HISTORY_HEAD = (
     gettext_lazy("match"),
     gettext_lazy("changed"),
     gettext_lazy("missing"),
+    gettext_lazy("broken"),
 )
-HISTORY_NUMBERS = frozenset({4, 5, 6})
+HISTORY_NUMBERS = frozenset({4, 5, 6, 7})
 
 
 def verdict_of(kept: Reconciliation) -> Badge:
@@ -52,7 +54,7 @@ def history_row(kept: Reconciliation) -> Row:
             Cell(badge=verdict_of(kept)),
             *(
                 Cell(text=getattr(kept, name), is_number=True, url=f"{link}?{CATEGORY}={name}")
-                for name in ("match", "changed", "missing")
+                for name in ("match", "changed", "missing", "broken")
             ),
         ]
     )
@@ -153,6 +155,7 @@ PLAIN_WORDS = (
         "is put back: whether that is right is for people to find out."
     ),
     gettext_lazy("“missing”: this tenant has no such row any more."),
+    gettext_lazy("“broken”: the receipt and its audit rows disagree; see what was done to the tables of receipts."),
 )
 
 
@@ -209,7 +212,8 @@ def item_row(item: Item) -> Row:
         Cell(text=item.id, is_number=True),
         Cell(badge=CATEGORIES.get(item.category), text="" if item.category in CATEGORIES else item.category),
     ]
-    for name, recorded in item.recorded._asdict().items():
+    for name in StandingRow._fields:
+        recorded = getattr(item.recorded, name) if item.recorded is not None else None
         current = getattr(item.current, name) if item.current is not None else None
         is_marked = item.current is None or name in item.fields
         is_number = name != "state"

@@ -29,7 +29,9 @@ def test_a_mail_arrives_with_both_bodies_and_its_headers(server):
     assert (report.sent, report.retried, report.failed, report.uncertain) == (1, 0, 0, 0)
     assert received.recipients == ("ann@example.org",)
     assert message["Subject"] == "Order PO-4711, Bolt M8: new comment by Aiko"
-    assert message["Message-ID"] == "<kwit.comment.7.0.0@localhost>"
+    mail.refresh_from_db()
+    assert message["Message-ID"] == f"<kwit.comment.7.0.0.{mail.message_token}@localhost>"
+    assert len(mail.message_token) == 32
     assert message["Auto-Submitted"] == "auto-generated"
     assert message["List-Unsubscribe"] == "<mailto:webmaster@localhost?subject=unsubscribe%20comment>"
     assert "When will it ship?" in message.get_body(("plain",)).get_content()
@@ -218,6 +220,20 @@ def test_m8_a_server_that_takes_a_hundred_at_a_time_gets_them_in_turns(server, s
     assert (mail.state, mail.attempts) == ("sent", 1)
     assert sorted(server.recipients()) == sorted(everybody)
     assert [len(received.recipients) for received in server.received] == [100, 50]
+
+
+def test_each_mail_has_a_message_id_of_its_own_also_two_of_one_event_and_in_two_databases(server):
+    """What it is made of could all be the same elsewhere: two stages of a site have one sender."""
+    mail = make_mail(to=("ann@example.org",))
+    fields = {
+        name: getattr(mail, name) for name in ("template", "subject", "language", "payload", "due_at", "created_at")
+    }
+    MailQueue.objects.create(control=mail.control, recipients=["ben@example.org"], **fields)
+    deliver_due(transport=server.transport())
+    MailQueue.objects.update(state="queued", message_text="", message_html="", message_token="", attempts=0)
+    deliver_due(transport=server.transport())
+
+    assert len({received.message["Message-ID"] for received in server.received}) == len(server.received) == 4
 
 
 def test_m9_two_spellings_of_one_address_are_one_delivery(server):

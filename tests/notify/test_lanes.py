@@ -21,7 +21,7 @@ from notify.transports.memory import MemoryTransport
 from notify.transports.smtp import SmtpTransport
 from tests.mails import PAST, make_mail, state
 from tests.notify.test_waiting_mail import Remark
-from tests.racing import until
+from tests.racing import race, until
 from tests.smtp import DROP, smtp_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -157,6 +157,48 @@ def test_several_lanes_that_meet_a_quota_at_once_lose_no_attempt(server):
     assert report.sent == 10
     assert "quota exceeded" in report.error
     assert set(MailQueue.objects.values_list("state", "attempts", "worker")) == {("sent", 1, ""), ("queued", 0, "")}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_rate_is_kept_over_all_lanes_and_workers(configure, number):
+    configure(RATE=20.0)
+    for _ in range(16):
+        make_mail()
+    sent = []
+
+    class Timed(MemoryTransport):
+        def send(self, email, packed, *, give_up_at):
+            sent.append(time.monotonic())
+            return super().send(email, packed, give_up_at=give_up_at)
+
+    reports = race(number, lambda _: deliver_due(make_transport=Timed, lanes=4))
+
+    assert sum(report.sent for report in reports) == len(sent) == 16
+    # A worker may have reserved a second's mails that it did not need; it is never faster.
+    assert max(sent) - min(sent) > 15 / 20 * 0.9
+    for first, later in zip(sorted(sent), sorted(sent)[8:], strict=False):
+        assert later - first > 4 / 20, "no burst"
+
+
+def test_a_stopping_worker_does_not_wait_for_its_turn(configure):
+    configure(RATE=0.01)
+    for _ in range(3):
+        make_mail()
+    transport = Watched()
+    started = time.monotonic()
+
+    report = deliver_due(transport=transport, is_stopping=lambda: bool(transport.letters))
+
+    assert (report.sent, time.monotonic() - started < 10) == (1, True)
+    assert MailQueue.objects.filter(state="queued", worker="").count() == 2
+
+
+def test_a_clock_that_was_wrong_does_not_stop_a_channel_with_a_rate(configure):
+    configure(RATE=100.0)
+    Channel.objects.create(name="memory", next_at=timezone.now() + timedelta(days=365))
+    make_mail()
+
+    assert deliver_due(transport=MemoryTransport()).sent == 1
 
 
 def test_a_template_that_reads_the_database_does_so_over_a_connection_of_its_lane():

@@ -68,12 +68,12 @@ def test_the_last_look_at_all_events_is_sought_for_each_step():
         cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
         plan = [row[3] for row in cursor.fetchall()]
     assert len(plan) == 1
-    assert "ix_notify_run_log_full (step=? AND is_full=? AND started_at>?)" in plan[0]
+    assert "ix_notify_run_log_full (step=? AND is_full=? AND started_at>? AND started_at<?)" in plan[0]
 
 
 def test_the_run_log_is_asked_through_indexes():
     log = RunLog.objects.all()
 
     assert scanned(log.running().wholes()) == set()
-    assert scanned(log.full_between("comment", NOW - timedelta(days=1), NOW)) == set()
+    assert scanned(log.full_since("comment", NOW - timedelta(days=1), now=NOW)) == set()
     assert scanned(log.expired(NOW).values("pk")[:2000]) == set()

@@ -1,10 +1,11 @@
 """Mails that wait on purpose: digests and quiet hours."""
 
 from datetime import UTC, datetime, time, timedelta
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from django.db.models import F, Value
+from hypothesis import assume, given, settings, strategies
 
 from notify.conf import Conf
 from notify.delivery.runner import deliver_due
@@ -16,6 +17,7 @@ from portal.notifications import CommentAdded
 from tests.factories import NOW
 from tests.mails import COMMENT, make_mail, outcomes, state
 from tests.notify.samples import Remark, do_pass, make_comments
+from tests.smtp import smtp_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,7 +58,7 @@ def test_mails_to_one_recipient_are_collected_and_sent_as_one(add_step, configur
         assert mail.subject in letter.text
     assert [state(mail) for mail in mails] == ["sent"] * 3
     assert state(other) == "queued"
-    assert dict(letter.headers)["Message-ID"].startswith(f"<kwit.remark.{mails[0].control.key}.0.0.digest-")
+    assert dict(letter.headers)["Message-ID"].startswith(f"<kwit.remark.{mails[0].control.key}.0.0.")
     assert outcomes(mails[0]) == [("ann@example.org", "sent", 250)]
     assert deliver_due(transport=transport).letters == 0
 
@@ -123,6 +125,24 @@ def test_two_workers_do_not_put_one_mail_into_two_digests(add_step):
     assert set(MailQueue.objects.values_list("state", flat=True)) == {"sent"}, reports
 
 
+def test_a_digest_is_split_by_what_the_server_and_the_site_take_at_once(add_step, configure):
+    add_step(type("Digested", (Remark,), {"digest": timedelta(hours=1)}))
+    for _ in range(30):
+        make_mail(kind="remark", payload=COMMENT | {"body": "Ż" * 2500})
+    configure(DIGEST_BYTES=100_000)
+    with smtp_server() as server:
+        assert deliver_due(transport=server.transport()).sent == 30
+        by_server = [len(received.content) for received in server.received]
+        MailQueue.objects.update(state="queued", message_text="", message_html="", attempts=0, digest_of=None)
+        configure(DIGEST_BYTES=50_000)
+        assert deliver_due(transport=server.transport()).sent == 30
+        by_site = [len(received.content) for received in server.received[len(by_server) :]]
+
+    assert max(by_server) <= 100_000
+    assert max(by_site) <= 50_000
+    assert 1 < len(by_server) < len(by_site) < 30
+
+
 QUIET = Conf(QUIET_HOURS="22:00-07:00")
 STEP = CommentAdded()
 
@@ -150,6 +170,45 @@ def test_quiet_hours_end_at_seven_by_the_recipients_clock(utc, zone, ends):
     until = quiet_until(now, STEP, QUIET, zone)
 
     assert (until and until.astimezone(UTC)) == (ends and datetime.fromisoformat(ends).replace(tzinfo=UTC))
+
+
+def test_quiet_hours_that_end_in_the_repeated_hour_of_autumn_end_once():
+    conf = Conf(QUIET_HOURS="22:00-02:30")
+
+    def ends(utc):
+        until = quiet_until(datetime.fromisoformat(utc).replace(tzinfo=UTC), STEP, conf, "Europe/Warsaw")
+        return until and until.astimezone(UTC).strftime("%H:%M")
+
+    assert ends("2026-10-24T23:59:00") == "00:30", "half past two for the first time"
+    assert ends("2026-10-25T00:30:00") is None
+    assert ends("2026-10-25T01:00:00") == "01:30", "two o'clock has come again"
+    assert ends("2026-10-25T01:30:00") is None
+
+
+@given(
+    zone=strategies.sampled_from(sorted(available_timezones())),
+    now=strategies.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31, 23), timezones=strategies.just(UTC)),
+    first=strategies.times(),
+    last=strategies.times(),
+)
+@settings(max_examples=400, deadline=None)
+def test_a_mail_that_is_held_waits_until_after_now_and_not_for_long(zone, now, first, last):
+    assume(first != last)
+
+    until = quiet_until(now, STEP, Conf(QUIET_HOURS=(first, last)), zone)
+
+    assert until is None or now < until <= now + timedelta(hours=27)
+
+
+@pytest.mark.parametrize(
+    "zone", ["Europe/Warsaw", "America/New_York", "Australia/Lord_Howe", "Asia/Tehran", "Africa/Cairo"]
+)
+def test_every_hour_of_a_year_ends_its_quiet_hours(zone):
+    for hour in range(24 * 365):
+        now = datetime(2026, 1, 1, 0, 29, tzinfo=UTC) + timedelta(hours=hour)
+        for conf in (QUIET, Conf(QUIET_HOURS="22:00-02:30"), Conf(QUIET_HOURS="01:15-01:45")):
+            until = quiet_until(now, STEP, conf, zone)
+            assert until is None or now < until <= now + timedelta(hours=26), (now, until)
 
 
 def test_quiet_hours_within_one_day():

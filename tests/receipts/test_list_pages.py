@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 def test_the_list_shows_each_receipt_with_its_targets_and_its_latest_verdict(root: Client) -> None:
     drifted()
-    make_receipt("CHG-2", ids=range(1, 8), kind="accept", at=NOW)
+    make_receipt("CHG-2", ids=range(9001, 9008), kind="accept", at=NOW)
     keep("CHG-1")
 
     page = root.get(LIST)

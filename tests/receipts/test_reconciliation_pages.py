@@ -43,7 +43,7 @@ def test_reconcile_now_shows_recorded_and_current_side_by_side_with_what_differs
             *[("cancelled", False), ("—", True)],
         ],
     }
-    assert [link.text for link in section.choices] == ["all: 3", "match: 1", "changed: 1", "missing: 1"]
+    assert [link.text for link in section.choices] == ["all: 3", "match: 1", "changed: 1", "missing: 1", "broken: 0"]
     body = page.content.decode()
     assert "Nothing here says by whom or why" in body
     assert f'datetime="{timezone.localtime(kept.taken_at).isoformat()}"' in body
@@ -51,7 +51,7 @@ def test_reconcile_now_shows_recorded_and_current_side_by_side_with_what_differs
     assert list(OrderLine.objects.order_by("pk").values()) == before
     action = Action.objects.get()
     assert (action.actor, action.name, action.scope, action.tenant) == ("root", "reconcile", "CHG-1", "acme")
-    assert (action.outcome, action.note) == ("done", "1 match, 1 changed, 1 missing")
+    assert (action.outcome, action.note) == ("done", "1 match, 1 changed, 1 missing, 0 broken")
 
 
 @pytest.mark.parametrize("category", ["match", "changed", "missing"])

@@ -49,9 +49,9 @@ def silence(run: ReconciliationRun) -> None:
 
 def make_receipts(number: int) -> None:
     """Make so many receipts of one row each, of which every other one differs."""
-    line = make_line(state="cancelled", revision=5)
     for place in range(number):
-        make_receipt(f"CHG-{place:03}", ids=[line.pk if place % 2 else 999_999])
+        line = make_line(state="cancelled", revision=5)
+        make_receipt(f"CHG-{place:03}", ids=[line.pk if place % 2 else 999_000 + place])
 
 
 def as_told(run: ReconciliationRun) -> tuple[Any, ...]:

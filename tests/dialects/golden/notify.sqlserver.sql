@@ -21,6 +21,10 @@ WHERE l.resource_type = N'APPLICATION' AND l.request_status = N'GRANT' AND l.res
 -- is_locked
 SELECT APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session'), @@SPID
 
+-- is_lock_free
+SELECT CASE WHEN APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') <> N'NoLock' THEN 0
+            ELSE APPLOCK_TEST(N'public', N'kwit.notify.pass', N'Exclusive', N'Session') END
+
 -- unlock
 IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') <> N'NoLock'
     EXEC sp_releaseapplock @Resource = N'kwit.notify.pass', @LockOwner = N'Session';

@@ -84,10 +84,20 @@ SELECT held.[id], held.[revision], held.[qty], held.[state]
 FROM @changed AS c INNER JOIN [portal_orderline] AS held ON held.[id] = c.id
 WHERE held.[revision] > %s;
 
+-- try_seal_lock
+SET NOCOUNT ON;
+DECLARE @code int;
+EXEC @code = sp_getapplock @Resource = %s, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0;
+SELECT @code;
+
 -- guard
 CREATE TRIGGER receipts_changes_append_only ON receipts_changes INSTEAD OF UPDATE, DELETE AS THROW 51547, N'receipts_changes is append-only: a receipt is neither changed nor deleted', 1;
 -- and then
 CREATE TRIGGER receipts_audit_append_only ON receipts_audit INSTEAD OF UPDATE, DELETE AS THROW 51547, N'receipts_audit is append-only: a receipt is neither changed nor deleted', 1;
+-- and then
+CREATE TRIGGER receipts_leaf_append_only ON receipts_leaf INSTEAD OF UPDATE, DELETE AS THROW 51547, N'receipts_leaf is append-only: a receipt is neither changed nor deleted', 1;
+-- and then
+CREATE TRIGGER receipts_checkpoint_append_only ON receipts_checkpoint INSTEAD OF UPDATE, DELETE AS THROW 51547, N'receipts_checkpoint is append-only: a receipt is neither changed nor deleted', 1;
 -- and then
 CREATE TABLE receipts_audit_pin (audit_id bigint NOT NULL CONSTRAINT pk_receipts_audit_pin PRIMARY KEY CONSTRAINT fk_receipts_audit_pin REFERENCES receipts_audit (id))
 
@@ -96,10 +106,18 @@ DROP TRIGGER IF EXISTS receipts_changes_append_only
 -- and then
 DROP TRIGGER IF EXISTS receipts_audit_append_only
 -- and then
+DROP TRIGGER IF EXISTS receipts_leaf_append_only
+-- and then
+DROP TRIGGER IF EXISTS receipts_checkpoint_append_only
+-- and then
 DROP TABLE IF EXISTS receipts_audit_pin
 
--- missing_guards
-SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0 UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k WHERE k.is_disabled = 0
+-- guard_flaws
+SELECT t.name, OBJECT_NAME(t.parent_id), t.is_disabled, m.definition
+FROM sys.triggers AS t LEFT OUTER JOIN sys.sql_modules AS m ON m.object_id = t.object_id
+-- and then
+SELECT k.is_disabled FROM sys.foreign_keys AS k
+WHERE k.name = N'fk_receipts_audit_pin' AND OBJECT_NAME(k.referenced_object_id) = N'receipts_audit'
 
 -- weaknesses
 SELECT d.delayed_durability_desc, d.page_verify_option_desc, d.compatibility_level, @@LANGUAGE

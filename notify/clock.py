@@ -1,0 +1,62 @@
+"""
+Moments from the future: what was written under a clock that has been set back since. Everybody asks here.
+
+The engine, pages, metrics, health checks and explanations ignore rows from the future, and a lease or a pause that is
+longer than any can be is over. ``manage.py doctor`` names such rows (``notify.W010``).
+"""
+
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from .conf import Conf, conf
+
+#: How far the clocks of two hosts may differ before a moment counts as one from the future.
+SKEW = timedelta(minutes=1)
+
+
+def is_future(at: datetime | None, *, now: datetime) -> bool:
+    """Whether a moment was written under a clock that has been set back since."""
+    return at is not None and at > now + SKEW
+
+
+def not_future(field: str, *, now: datetime) -> Q:
+    """Return the condition that a moment is not from the future."""
+    return Q(**{f"{field}__lte": now + SKEW})
+
+
+def future(field: str, *, now: datetime) -> Q:
+    """Return the condition that a moment is from the future."""
+    return Q(**{f"{field}__gt": now + SKEW})
+
+
+def lease_end_max(now: datetime, settings: Conf | None = None) -> datetime:
+    """Return the latest moment until which a lease that is taken now can hold."""
+    settings = settings or conf()
+    return now + max(settings.LEASE, settings.HANDOVER_LEASE) + SKEW
+
+
+def lease_over(now: datetime) -> Q:
+    """Return the condition that a lease has run out, or is longer than any lease can be."""
+    return Q(lease_until__lt=now) | Q(lease_until__gt=lease_end_max(now))
+
+
+def is_lease_over(lease_until: datetime | None, *, now: datetime) -> bool:
+    """Whether a mail has no lease, or one that is over."""
+    return lease_until is None or lease_until < now or lease_until > lease_end_max(now)
+
+
+def pause_end_max(now: datetime, settings: Conf | None = None) -> datetime:
+    """Return the latest moment until which a channel that pauses now can rest."""
+    settings = settings or conf()
+    return now + settings.PAUSE_MAX + SKEW
+
+
+def paused(now: datetime) -> Q:
+    """Return the condition that a channel pauses."""
+    return Q(paused_until__gt=now, paused_until__lte=pause_end_max(now))
+
+
+def is_paused(paused_until: datetime | None, *, now: datetime, settings: Conf | None = None) -> bool:
+    """Whether a channel pauses."""
+    return paused_until is not None and now < paused_until <= pause_end_max(now, settings)

@@ -1,0 +1,1 @@
+"""Sealed receipts: an append-only Merkle tree over committed receipts, with signed checkpoints."""
