@@ -141,6 +141,7 @@ NOTIFY = {
     "SITE_URL": env.str("NOTIFY_SITE_URL", default=""),
     "ATTACHMENT_BYTES": env.int("NOTIFY_ATTACHMENT_BYTES", default=10 * 2**20),
     "UNSUBSCRIBE": env.str("NOTIFY_UNSUBSCRIBE", default=""),
+    "SMTP_ALLOW_CLEAR_AUTH": env.bool("NOTIFY_SMTP_ALLOW_CLEAR_AUTH", default=False),
     "ATTEMPTS_MAX": env.int("NOTIFY_ATTEMPTS_MAX", default=12),
     "RETRY_BASE": env.duration("NOTIFY_RETRY_BASE", default="00:01:00"),
     "RETRY_MAX": env.duration("NOTIFY_RETRY_MAX", default="04:00:00"),

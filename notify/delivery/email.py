@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from functools import lru_cache
 from urllib.parse import quote
 
 from django.conf import settings
 
-from ..addresses import Recipients, identity, parse_recipients
+from ..addresses import Recipients, mailbox_key, parse_recipients, wire_domain
 from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..messages.options import File, copies_of, options_of, without
@@ -39,7 +39,7 @@ def recipients_of(mail: MailQueue, conf: Conf) -> Recipients:
 
 def key_of(address: str, conf: Conf) -> str:
     """Return what two spellings of one mailbox have in common, by this site's rule."""
-    return identity(address, conf.FOLD_LOCAL_PART)
+    return mailbox_key(address, conf.FOLD_LOCAL_PART)
 
 
 def split_parts(recipients: Sequence[str], conf: Conf) -> list[tuple[str, ...]]:
@@ -85,8 +85,8 @@ def sender_of(conf: Conf) -> str:
 
 @lru_cache(maxsize=64)
 def domain_of(address: str) -> str:
-    """Return the domain of an address that may have a display name."""
-    return parseaddr(address)[1].rpartition("@")[2]
+    """Return the domain of an address that may have a display name. Raises: WrongAddress."""
+    return envelope_address(address).rpartition("@")[2]
 
 
 def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
@@ -97,7 +97,7 @@ def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
     """
     domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
-    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{envelope_address('x@' + domain)[2:]}>"
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{wire_domain(domain)}>"
 
 
 def make_email(
@@ -113,11 +113,10 @@ def make_email(
     digest_subject: str = "",
     files: tuple[File, ...] = (),
 ) -> Email:
-<<<<<<< HEAD
-    """Return the letter of one part of a mail, addressed to those of the part who still have to get it."""
+    """Return what goes out of one part of a mail, addressed to those of the part who still have to get it."""
     options, (shown_to, shown_cc) = options_of(mail), split_copies(mail, to, conf)
     own = (
-        ("Message-ID", message_id(mail.control, part=part, conf=conf, digest_to=to[0] if digest_subject else "")),
+        ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),
         ("Date", format_datetime(at)),
         # RFC 3834: so that no absence note answers.
         ("Auto-Submitted", "auto-generated"),
@@ -125,9 +124,6 @@ def make_email(
     )
     given = {name: str(value) for name, value in (options.get("headers") or {}).items()}
     taken = {name.lower() for name in given}
-=======
-    """Return what goes out of one part of a mail, addressed to those of the part who still have to get it."""
->>>>>>> main
     return Email(
         sender=options.get("from_email") or sender_of(conf),
         recipients=recipients,
@@ -137,18 +133,8 @@ def make_email(
         subject=one_line(digest_subject or mail.subject),
         text=body.text,
         html=body.html,
-<<<<<<< HEAD
         headers=(*(pair for pair in own if pair[0].lower() not in taken), *given.items()),
         files=files,
-=======
-        headers=(
-            ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),
-            ("Date", format_datetime(at)),
-            # RFC 3834: so that no absence note answers.
-            ("Auto-Submitted", "auto-generated"),
-            ("List-Unsubscribe", f"<{unsubscribe_address(mail.control.kind, conf)}>"),
-        ),
->>>>>>> main
     )
 
 

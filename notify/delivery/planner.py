@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..conf import Conf
 from ..errors import UnusableAttachment
 from ..messages.bodies import Body
-from ..messages.options import read_files
+from ..messages.options import File, read_files
 from ..models import AttemptOutcome, HeldFor, MailQueue
 from ..notes import Note, from_data, note
 from ..steps import Step, step_of
@@ -90,6 +90,7 @@ class Content(NamedTuple):
     subject: str = ""
     followers: tuple[int, ...] = ()
     joining: tuple[int, ...] = ()
+    files: tuple[File, ...] = ()
 
 
 def plan_mail(claim: Claim, context: PlanContext) -> Plan:
@@ -108,38 +109,13 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
         return Send(unsent=unsent)
     if not mail.subject:
         return Block((note("empty_subject"),), unsent)
-<<<<<<< HEAD
     try:
         files = read_files(step, mail, bytes_max=conf.ATTACHMENT_BYTES)
     except UnusableAttachment as error:
         return Block((error.note,), unsent)
-    content = make_content(claim, step, conf)
-    return Send(
-        envelopes=tuple(
-            Envelope(
-                mail_id=mail.pk,
-                part=part.number,
-                email=make_email(
-                    mail,
-                    body=content.body,
-                    part=part.number,
-                    to=part.to,
-                    recipients=recipients,
-                    at=now,
-                    conf=conf,
-                    digest_subject=content.subject,
-                    files=files,
-                ),
-                values=values_to_keep(mail, content.body) if place == 0 else {},
-                joining=content.joining if place == 0 else (),
-            )
-            for place, (part, recipients) in enumerate(addressed)
-        ),
-=======
-    content = make_content(claim, step, context)
+    content = make_content(claim, step, context)._replace(files=files)
     return Send(
         envelopes=tuple(make_envelope(claim, part, content, context, is_first=part is parts[0]) for part in parts),
->>>>>>> main
         unsent=unsent,
         followers=content.followers,
     )
@@ -169,6 +145,7 @@ def make_envelope(claim: Claim, part: Part, content: Content, context: PlanConte
         token=token,
         conf=context.conf,
         digest_subject=content.subject,
+        files=content.files,
     )
     if not is_first:
         return Envelope(mail_id=mail.pk, part=part.number, email=email)

@@ -14,8 +14,8 @@ from typing import Any
 from django.core.files.storage import storages
 from django.db.models.fields.files import FieldFile
 
-from ..addresses import identity, is_address, parse_recipients, shown, split
-from ..errors import UnusableAttachment, UnusableOption
+from ..addresses import mailbox_key, parse_mailbox, parse_recipients, shown
+from ..errors import UnusableAttachment, UnusableOption, WrongAddress
 from ..models import MailQueue
 from ..notes import Note, note
 from ..steps import Attachment, Event, Step
@@ -100,9 +100,10 @@ def as_list(given: Any) -> list[str]:
 
 def checked_sender(option: str, given: str) -> str:
     """Return an address that may have a display name. Raises: UnusableOption."""
-    found = [*split(given)]
-    if len(found) != 1 or not is_address(found[0]):
-        raise UnusableOption(note("unusable_option", option=option, given=shown(given)))
+    try:
+        parse_mailbox(given)
+    except WrongAddress as error:
+        raise UnusableOption(note("unusable_option", option=option, given=shown(given))) from error
     return given
 
 
@@ -130,8 +131,8 @@ def copies_of(mail: MailQueue, name: str, *, fold_local_part: bool) -> tuple[str
 
 def without(addresses: Iterable[str], others: Iterable[str], *, fold_local_part: bool) -> tuple[str, ...]:
     """Return the addresses that are not among the others, whatever their spelling."""
-    known = {identity(address, fold_local_part) for address in others}
-    return tuple(address for address in addresses if identity(address, fold_local_part) not in known)
+    known = {mailbox_key(address, fold_local_part) for address in others}
+    return tuple(address for address in addresses if mailbox_key(address, fold_local_part) not in known)
 
 
 def event_of(mail: MailQueue) -> Event:
