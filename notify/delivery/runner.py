@@ -7,6 +7,7 @@ at once; then those go over the wire. A crash therefore leaves doubt about one m
 call it so.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -60,6 +61,7 @@ CLAIM_ROWS_MIN = 10
 CLAIMS_PER_LANE = 2
 #: Seconds to wait for the lanes to say goodbye to their server.
 JOIN_S = 5.0
+JOIN_SLICE_S = 0.02
 
 
 @dataclass(kw_only=True)
@@ -481,14 +483,7 @@ def end_run(run: DeliveryRun) -> None:
             receive(run)
             commit(run)
     finally:
-        # Some still ask when the database is away.
-        for begin in run.asking.values():
-            begin.answer.put(False)
-        for _ in range(len(run.lanes) - run.lanes_over):
-            run.jobs.put(None)
-        deadline = time.monotonic() + JOIN_S
-        for thread in run.threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        dismiss_lanes(run)
         if run.writer.refused and not run.report.error:
             run.report.error = f"the database refuses to record {'; '.join(run.writer.refused)}"
         try:
@@ -496,6 +491,20 @@ def end_run(run: DeliveryRun) -> None:
         except LOSSES as error:
             # Their lease frees them, too.
             logger.warning("claimed mails could not be given back: %s", error)
+
+
+def dismiss_lanes(run: DeliveryRun) -> None:
+    """Wait for the lanes to say goodbye to their server; when the database is away, some still ask."""
+    for begin in run.asking.values():
+        begin.answer.put(False)
+    for _ in range(len(run.lanes) - run.lanes_over):
+        run.jobs.put(None)
+    deadline = time.monotonic() + JOIN_S
+    while any(thread.is_alive() for thread in run.threads) and time.monotonic() < deadline:
+        with contextlib.suppress(Empty):
+            event = run.events.get(timeout=JOIN_SLICE_S)
+            if isinstance(event, Begin):
+                event.answer.put(False)
 
 
 def withdraw(run: DeliveryRun) -> None:
