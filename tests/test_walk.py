@@ -255,7 +255,7 @@ def test_a_viewer_changes_nothing_by_any_address(client: Client, own: Rows, site
             for data in sent(rows):
                 page = client.post(place.path, data)
                 assert page.status_code != 500, place
-                assert "/act/" not in place.path or page.status_code in (403, 404), place
+                assert "/action/" not in place.path or page.status_code in (403, 404), place
 
     after = snapshot()
     assert [label for label in after if after[label] != before[label]] == []
@@ -283,7 +283,7 @@ def test_the_same_posts_change_rows_when_somebody_may(client: Client, own: Rows,
     before = snapshot()
 
     for place in places(own):
-        if "/act/" in place.path:
+        if "/action/" in place.path:
             for data in sent(own):
                 client.post(place.path, data)
 
