@@ -139,6 +139,7 @@ NOTIFY = {
     "FROM_EMAIL": env.str("NOTIFY_FROM_EMAIL", default=""),
     "MESSAGE_ID_DOMAIN": env.str("NOTIFY_MESSAGE_ID_DOMAIN", default=""),
     "UNSUBSCRIBE": env.str("NOTIFY_UNSUBSCRIBE", default=""),
+    "SMTP_ALLOW_CLEAR_AUTH": env.bool("NOTIFY_SMTP_ALLOW_CLEAR_AUTH", default=False),
     "ATTEMPTS_MAX": env.int("NOTIFY_ATTEMPTS_MAX", default=12),
     "RETRY_BASE": env.duration("NOTIFY_RETRY_BASE", default="00:01:00"),
     "RETRY_MAX": env.duration("NOTIFY_RETRY_MAX", default="04:00:00"),
@@ -160,6 +161,7 @@ NOTIFY = {
 }
 RECEIPTS = {
     "MAX_TARGETS": env.int("RECEIPTS_MAX_TARGETS", default=10000),
+    "PLAN_EXPIRES": env.int("RECEIPTS_PLAN_EXPIRES", default=0),
     "LOG_ORIGIN": env.str("RECEIPTS_LOG_ORIGIN", default=""),
     "LOG_KEY_FILE": env.str("RECEIPTS_LOG_KEY_FILE", default=""),
     "LOG_KEYS": env.str("RECEIPTS_LOG_KEYS", default=""),

@@ -1,8 +1,21 @@
 """The public names."""
 
-from .apply import Outcome, apply_change, apply_surely, cancel_many, cancel_one, rehearse_change
-from .approvals import apply_plan, apply_plan_surely, approve_plan, edit_plan, get_plan, list_plans, store_plan
+from .apply import Outcome, apply_change, apply_one, apply_surely, rehearse_change
+from .approvals import (
+    apply_plan,
+    apply_plan_surely,
+    approve_plan,
+    edit_plan,
+    expire_plans,
+    get_plan,
+    list_plans,
+    reject_plan,
+    store_plan,
+    withdraw_plan,
+)
+from .cancelling import cancel_many, cancel_one
 from .errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
+from .people import Person, person_of
 from .plans.canonical import Target
 from .previews import preview_change
 from .receipt import inspect_change
@@ -15,10 +28,12 @@ __all__ = [
     "NotWritten",
     "Outcome",
     "OutcomeUnknown",
+    "Person",
     "ReceiptsError",
     "Target",
     "UnknownKind",
     "apply_change",
+    "apply_one",
     "apply_plan",
     "apply_plan_surely",
     "apply_surely",
@@ -26,12 +41,16 @@ __all__ = [
     "cancel_many",
     "cancel_one",
     "edit_plan",
+    "expire_plans",
     "get_plan",
     "inspect_change",
     "list_plans",
+    "person_of",
     "preview_change",
     "reconcile",
     "record_reconciliation",
     "rehearse_change",
+    "reject_plan",
     "store_plan",
+    "withdraw_plan",
 ]

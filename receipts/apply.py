@@ -29,8 +29,8 @@ RECONNECT_PAUSES_S = (0.1, 0.4, 1.5, 4.0)
 #: Plain SQL instead of save(), which asks for created_at back: that stumbles over a row that a trigger swallowed, and
 #: on SQL Server over every trigger (error 334). Whether the row is there is asked last, in `read_back`.
 CLAIM = (
-    "INSERT INTO receipts_changes (change_id, kind, tenant, targets, digest, actor, reason)"
-    " VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    "INSERT INTO receipts_changes (change_id, kind, tenant, targets, digest, actor, reason, author, approver)"
+    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 
 T = TypeVar("T")
@@ -49,41 +49,19 @@ def settling_command(change_id: str, *, alias: str) -> str:
     return f"manage.py inspect_change --database {alias} -- {shlex.quote(change_id)}"
 
 
-def cancel_one(*, tenant: str, target: Target, using: str | None = None) -> Target:
+def apply_one(*, kind: str, tenant: str, target: Target, using: str | None = None) -> Target:
     """
-    Cancel one row if it still is as approved; return it as it is now.
+    Change one row if it still is as approved; return it as it is now.
 
-    The UPDATE itself compares; nothing is read before. It leaves no receipt: that is what `cancel_many` is for, also
+    The UPDATE itself compares; nothing is read before. It leaves no receipt: that is what `apply_change` is for, also
     for one target.
 
     Transaction: its own, or a savepoint in the caller's.
-    Raises: InvalidPlan, Conflict.
+    Raises: InvalidPlan, Conflict, UnknownKind.
     """
     plan = checked_plan(change_id="-", tenant=tenant, targets=[target])
-    alias = using or router.db_for_write(Change)
-    return repeated(alias, lambda: change_one(get_kind("cancel"), plan, alias))
-
-
-def cancel_many(
-    *,
-    change_id: str,
-    tenant: str,
-    targets: Iterable[Target],
-    actor: str = "",
-    reason: str = "",
-    using: str | None = None,
-) -> bool:
-    """
-    Cancel every target or none; return False if this very change was applied before.
-
-    It is `apply_change` for the kind ``cancel``.
-
-    Transaction: its own, or a savepoint in the caller's.
-    Raises: InvalidPlan, Conflict.
-    """
-    return apply_change(
-        kind="cancel", change_id=change_id, tenant=tenant, targets=targets, actor=actor, reason=reason, using=using
-    )
+    alias, declared = using or router.db_for_write(Change), get_kind(kind)
+    return repeated(alias, lambda: change_one(declared, plan, alias))
 
 
 def apply_change(
@@ -232,7 +210,9 @@ def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
     raise Stale(explained(kind, plan, standing)) if standing else Collided
 
 
-def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str) -> bool:
+def apply_once(
+    kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str, author: str = "", approver: str = ""
+) -> bool:
     """Answer from the receipt, or claim the change_id, change the rows and read the receipt back."""
     digest = plan.digest(kind=kind.name)
     if is_applied(kind, plan, digest, alias):
@@ -240,7 +220,8 @@ def apply_once(kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: 
     try:
         # The claim comes before any lock on a row. A second one with the same change_id waits here, for the unique key.
         with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-            cursor.execute(CLAIM, [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason])
+            claim = [plan.change_id, kind.name, plan.tenant, plan.canonical, digest, actor, reason, author, approver]
+            cursor.execute(CLAIM, claim)
     except IntegrityError:
         # The other one was first and has committed. If it cannot be seen, this is an older snapshot, or a real error.
         connection = connections[alias]

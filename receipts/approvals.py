@@ -4,19 +4,21 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, router, transaction
+from django.db import router
 from django.utils import timezone
 
 from .apply import Outcome, apply_once, checked_plan, repeated, surely
 from .change_types import get_kind
-from .errors import ChangeIdReused, NotApproved, Stale
+from .conf import load_settings
+from .errors import ChangeIdReused, Flaw, InvalidPlan, NotApproved, Stale, Words
 from .models import StoredPlan
+from .people import Person, find_person
 from .plans import model as plans
 from .plans.canonical import Target, stored_targets
-from .querysets import PlanState
+from .querysets import OPEN_STATES, PlanState
 
 #: What a list says of a plan; its targets may be ten thousand.
 LISTED = (
@@ -52,20 +54,22 @@ def store_plan(
     change_id: str,
     tenant: str,
     targets: Iterable[Target],
-    author: str,
+    author: str | Person,
     reason: str = "",
     using: str | None = None,
 ) -> StoredPlan:
     """
-    Keep a plan as a draft, for another person to approve.
+    Keep a plan as a draft, for another person to approve; an author given by name is looked for among the users.
 
     Transaction: one statement.
     Raises: InvalidPlan, UnknownKind.
     """
+    writer = find_person(author)
     plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
-    plans.check_origin(actor=author, reason=reason)
-    plans.check_author(author)
+    plans.check_origin(actor=writer.name, reason=reason)
+    plans.check_author(writer.name)
     get_kind(kind)
+    digest = plan.digest(kind=kind)
     alias = using or router.db_for_write(StoredPlan)
     stored: StoredPlan = StoredPlan.objects.using(alias).create(
         kind=kind,
@@ -73,21 +77,30 @@ def store_plan(
         tenant=plan.tenant,
         targets=json.loads(plan.canonical),
         target_count=len(plan.targets),
-        digest=plan.digest(kind=kind),
-        author=author,
+        digest=digest,
+        author=writer.name,
+        author_key=writer.key,
+        writers=[[digest, writer.key, writer.name]],
         reason=reason,
     )
     return stored
 
 
 def edit_plan(
-    *, pk: int, targets: Iterable[Target], author: str = "", digest: str = "", using: str | None = None
-) -> None:
+    *,
+    pk: int,
+    targets: Iterable[Target],
+    author: str | Person = "",
+    digest: str = "",
+    now: datetime | None = None,
+    using: str | None = None,
+) -> bool:
     """
-    Replace the targets of a stored plan that is not settled; an approval is void with that.
+    Replace the targets of an open plan, and return True; an approval is void with that.
 
-    Whoever edits another one's plan says so with ``author`` and becomes its author: nobody approves what he wrote.
-    With ``digest``, only the content that the editor was shown is replaced.
+    Whoever edits another one's plan says so with ``author`` and becomes its author: nobody approves what he wrote. The
+    same targets again change nothing, neither the author nor an approval; then it returns False. With ``digest``, only
+    the content that the editor was shown is replaced.
 
     Transaction: one conditional UPDATE.
     Raises: InvalidPlan, NotApproved.
@@ -95,43 +108,155 @@ def edit_plan(
     alias = using or router.db_for_write(StoredPlan)
     stored = get_plan(pk=pk, using=alias)
     plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=targets)
+    writer = find_person(author) if author else Person(stored.author, stored.author_key)
     if author:
-        plans.check_origin(actor=author, reason="")
-        plans.check_author(author)
-    won = StoredPlan.objects.using(alias).try_edit(
+        plans.check_origin(actor=writer.name, reason="")
+        plans.check_author(writer.name)
+    is_open = stored.state in OPEN_STATES and digest in ("", stored.digest)
+    content = plan.digest(kind=stored.kind)
+    if is_open and content == stored.digest:
+        return False
+    won = is_open and StoredPlan.objects.using(alias).try_edit(
         pk,
+        edits=stored.edits,
+        edited_at=now or timezone.now(),
         targets=json.loads(plan.canonical),
-        digest=plan.digest(kind=stored.kind),
-        author=author,
-        shown=digest,
+        target_count=len(plan.targets),
+        digest=content,
+        author=writer.name,
+        author_key=writer.key,
+        writers=with_writer(stored, content, writer),
     )
     if not won:
         raise NotApproved(f"plan {pk} is settled, or was edited meanwhile; look at it again, or store a new one")
+    return True
 
 
-def approve_plan(*, pk: int, approver: str, digest: str, now: datetime | None = None, using: str | None = None) -> None:
+def with_writer(stored: StoredPlan, digest: str, writer: Person) -> list[list[str]]:
+    """Return who wrote which content of a plan, with one more."""
+    before = stored.writers or [[stored.digest, stored.author_key, stored.author]]
+    entry = [digest, writer.key, writer.name]
+    return before if entry in before else [*before, entry]
+
+
+def is_writer(stored: StoredPlan, person: Person) -> bool:
+    """Whether a person is the author of a plan, or ever wrote the content that it has now."""
+    if person.is_same_as(stored.author, stored.author_key):
+        return True
+    writers = stored.writers if isinstance(stored.writers, list) else []
+    return any(person.is_same_as(name, key) for digest, key, name in writers if digest == stored.digest)
+
+
+def approve_plan(
+    *, pk: int, approver: str | Person, digest: str, now: datetime | None = None, using: str | None = None
+) -> None:
     """
     Approve exactly the content whose digest the approver was shown.
 
+    Who may approve at all is for the caller to know; `people.find_approver` asks the site's users.
+
     Transaction: one conditional UPDATE.
-    Raises: NotApproved when it was edited or approved meanwhile, or when the approver is the author; InvalidPlan when
-    the name cannot be kept.
+    Raises: NotApproved when it was edited or approved meanwhile, or when the approver ever wrote this content;
+    InvalidPlan when the name cannot be kept.
     """
-    alias = using or router.db_for_write(StoredPlan)
-    plans.check_origin(actor=approver, reason="")
-    moment, plans_there = now or timezone.now(), StoredPlan.objects.using(alias)
-    try:
-        with transaction.atomic(using=alias):
-            won = plans_there.try_approve(pk, approver=approver, digest=digest, now=moment)
-    except IntegrityError as error:
-        raise NotApproved(f"plan {pk} needs an approver who is not its author, and has a name") from error
+    alias, moment = using or router.db_for_write(StoredPlan), now or timezone.now()
+    person = find_person(approver)
+    plans.check_origin(actor=person.name, reason="")
+    expire_plans(now=moment, using=alias)
+    stored = get_plan(pk=pk, using=alias)
+    if not person.name.strip() or is_writer(stored, person):
+        raise NotApproved(f"plan {pk} needs an approver who is not its author and wrote none of it, and has a name")
+    won = StoredPlan.objects.using(alias).try_approve(
+        pk, edits=stored.edits, approver=person.name, approver_key=person.key, digest=digest, now=moment
+    )
     if not won:
         raise NotApproved(f"plan {pk} is no draft with this content any more; look at it again")
 
 
-def apply_plan(*, pk: int, digest: str = "", now: datetime | None = None, using: str | None = None) -> bool:
+def reject_plan(
+    *,
+    pk: int,
+    actor: str | Person,
+    reason: str,
+    digest: str = "",
+    now: datetime | None = None,
+    using: str | None = None,
+) -> None:
+    """
+    Close an open plan that should not be applied, with a reason for its author.
+
+    Transaction: one conditional UPDATE.
+    Raises: InvalidPlan without a reason; NotApproved when it is closed, or not as shown any more.
+    """
+    if not reason.strip():
+        raise InvalidPlan([Flaw("reason", Words("is empty: the author needs to know what to change"))])
+    close_plan(
+        pk=pk, actor=find_person(actor), reason=reason, state=PlanState.REJECTED, digest=digest, now=now, using=using
+    )
+
+
+def withdraw_plan(
+    *, pk: int, actor: str | Person, reason: str = "", now: datetime | None = None, using: str | None = None
+) -> None:
+    """
+    Close an open plan of one's own.
+
+    Transaction: one conditional UPDATE.
+    Raises: NotApproved for another one's plan, and when it is closed.
+    """
+    person = find_person(actor)
+    stored = get_plan(pk=pk, using=using)
+    if not person.is_same_as(stored.author, stored.author_key):
+        raise NotApproved(f"plan {pk} is not yours; whoever may approve it can reject it")
+    close_plan(pk=pk, actor=person, reason=reason, state=PlanState.WITHDRAWN, digest="", now=now, using=using)
+
+
+def close_plan(
+    *,
+    pk: int,
+    actor: Person,
+    reason: str,
+    state: PlanState,
+    digest: str,
+    now: datetime | None,
+    using: str | None,
+) -> None:
+    """Close an open plan. Raises: InvalidPlan, NotApproved."""
+    plans.check_origin(actor=actor.name, reason=reason)
+    plans.check_author(actor.name)
+    alias, moment = using or router.db_for_write(StoredPlan), now or timezone.now()
+    expire_plans(now=moment, using=alias)
+    decision = {"decided_by": actor.name, "decided_by_key": actor.key, "decision_reason": reason}
+    if not StoredPlan.objects.using(alias).try_close(pk, digest=digest, state=state, now=moment, **decision):
+        get_plan(pk=pk, using=alias)
+        raise NotApproved(f"plan {pk} is closed, or was edited meanwhile; look at it again")
+
+
+def expire_plans(*, now: datetime | None = None, using: str | None = None) -> int:
+    """
+    Close plans that have waited longer than ``RECEIPTS_PLAN_EXPIRES`` since they were last written or approved.
+
+    Transaction: one statement. It runs before every decision, so that no plan that has expired is approved or applied.
+    """
+    days, moment = load_settings().plan_expires, now or timezone.now()
+    if not days:
+        return 0
+    plans_there = StoredPlan.objects.using(using or router.db_for_write(StoredPlan))
+    return int(plans_there.expire(before=moment - timedelta(days=days), now=moment))
+
+
+def apply_plan(
+    *,
+    pk: int,
+    actor: str | Person = "",
+    digest: str = "",
+    now: datetime | None = None,
+    using: str | None = None,
+) -> bool:
     """
     Apply an approved plan; return False if this very change was applied before.
+
+    The receipt names its author, its approver, and ``actor``, who applies it.
 
     Its state "applied" is committed together with the receipt. A refused attempt is kept with its problems: that is
     written after the transaction that failed, and outside of it. With ``digest``, only the content that the operator
@@ -141,30 +266,47 @@ def apply_plan(*, pk: int, digest: str = "", now: datetime | None = None, using:
     Raises: NotApproved, and as `apply_change`.
     """
     alias, moment = using or router.db_for_write(StoredPlan), now or timezone.now()
-    stored = StoredPlan.objects.using(alias).get(pk=pk)
+    person = find_person(actor) if actor else Person("")
+    plans.check_origin(actor=person.name, reason="")
+    expire_plans(now=moment, using=alias)
+    stored = get_plan(pk=pk, using=alias)
     plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=stored_targets(stored.targets))
     content = plan.digest(kind=stored.kind)
     if digest not in ("", content):
         raise NotApproved(f"plan {pk} was edited since it was looked at; look at it again")
     declared, plans_there = get_kind(stored.kind), StoredPlan.objects.using(alias)
+    decision = {"decided_by": person.name, "decided_by_key": person.key}
 
     def settle_and_apply() -> bool:
         # Settled first: whoever edits or applies the same plan now has to wait, and then finds it settled.
-        if not plans_there.try_settle(pk, digest=content, state=PlanState.APPLIED, now=moment):
+        if not plans_there.try_settle(pk, digest=content, state=PlanState.APPLIED, now=moment, **decision):
             raise NotApproved(f"plan {pk} is not approved with the content it has now")
-        return apply_once(declared, plan, actor=stored.approver, reason=stored.reason, alias=alias)
+        return apply_once(
+            declared,
+            plan,
+            actor=person.name,
+            author=stored.author,
+            approver=stored.approver,
+            reason=stored.reason,
+            alias=alias,
+        )
 
     try:
         return repeated(alias, settle_and_apply, durable=True)
     except (Stale, ChangeIdReused) as refusal:
         problems = [asdict(problem) for problem in refusal.problems] or [{"problem": refusal.conflict}]
         # Losing this race is fine: whoever won it has written down what became of the plan.
-        plans_there.try_settle(pk, digest=content, state=PlanState.REFUSED, now=moment, problems=problems)
+        plans_there.try_settle(pk, digest=content, state=PlanState.REFUSED, now=moment, problems=problems, **decision)
         raise
 
 
 def apply_plan_surely(
-    *, pk: int, digest: str = "", using: str | None = None, pause: Callable[[float], None] = time.sleep
+    *,
+    pk: int,
+    actor: str | Person = "",
+    digest: str = "",
+    using: str | None = None,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Outcome:
     """
     Apply an approved plan even if the connection is lost on the way, or if somebody else has just applied it.
@@ -176,7 +318,7 @@ def apply_plan_surely(
 
     def apply() -> bool:
         try:
-            return apply_plan(pk=pk, digest=digest, using=alias)
+            return apply_plan(pk=pk, actor=actor, digest=digest, using=alias)
         except NotApproved:
             # Another operator was first, or the attempt whose answer was lost.
             if StoredPlan.objects.using(alias).is_applied(pk, digest=digest):

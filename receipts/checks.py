@@ -155,10 +155,10 @@ def database_flaws(alias: str) -> Iterator[CheckMessage]:
         yield kind(f"{alias}: {found.about}", hint=found.what_to_do, id=found.id)
     yield from schema_flaws(alias, connection, tables)
     if Change._meta.db_table in tables:
-        if missing := dialect.missing_guards(connection):
+        for flaw in dialect.guard_flaws(connection):
             yield Error(
-                f"{alias}: receipts can be changed: triggers missing or off: {', '.join(missing)}",
-                hint="migrate receipts to 0001 and forth again, or enable them",
+                f"{alias}: receipts can be changed: {flaw.name} {flaw.about}",
+                hint=f"run as the owner of the tables: {flaw.mend}",
                 id="receipts.E033",
             )
         yield from undeclared_kinds(alias)

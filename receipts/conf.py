@@ -13,6 +13,8 @@ class ReceiptsSettings:
     #: Targets. Most in one change: ten thousand rows are applied well within a second, and a longer list is nothing
     #: that one person has approved with open eyes.
     max_targets: int = 10_000
+    #: Days after which a plan that waits for a decision is closed, since it was last written or approved; 0: never.
+    plan_expires: int = 0
 
     #: What names the log in its checkpoints, as a URL without scheme: ``example.com/receipts``. Empty: the name of the
     #: first signing key.
@@ -27,7 +29,7 @@ class ReceiptsSettings:
 
 
 #: What a message calls the values that a setting takes.
-TAKES: dict[type, str] = {int: "an integer from 1 on", str: "a text"}
+TAKES: dict[type, str] = {int: "an integer from 1 on (0 where that is the default)", str: "a text"}
 
 
 def load_settings() -> ReceiptsSettings:
@@ -38,7 +40,7 @@ def load_settings() -> ReceiptsSettings:
         raise ImproperlyConfigured(f"RECEIPTS has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
     for name, value in given.items():
         wanted = type(known[name].default)
-        if type(value) is not wanted or (type(value) is int and value < 1):
+        if type(value) is not wanted or (type(value) is int and value < (0 if known[name].default == 0 else 1)):
             # A secret is not shown.
             shown = repr(value) if known[name].repr else type(value).__name__
             raise ImproperlyConfigured(f"RECEIPTS[{name!r}] must be {TAKES[wanted]}, not {shown}")

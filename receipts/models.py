@@ -10,7 +10,16 @@ from django.utils.translation import gettext_lazy as _
 
 from kwit.db.fields import ExactCharField, UtcDateTimeField, UtcNow
 
-from .querysets import ChangeQuerySet, Found, PlanQuerySet, PlanState, RunOutcome, RunQuerySet
+from .querysets import (
+    CLOSED_STATES,
+    OPEN_STATES,
+    ChangeQuerySet,
+    Found,
+    PlanQuerySet,
+    PlanState,
+    RunOutcome,
+    RunQuerySet,
+)
 
 
 class Change(models.Model):
@@ -21,7 +30,10 @@ class Change(models.Model):
     tenant = ExactCharField(max_length=64)
     targets = models.JSONField()
     digest = models.CharField(max_length=64)
+    # Who applied it; author and approver where it was a stored plan.
     actor = models.CharField(max_length=150, db_default="", blank=True)
+    author = models.CharField(max_length=150, db_default="", blank=True)
+    approver = models.CharField(max_length=150, db_default="", blank=True)
     reason = models.TextField(db_default="", blank=True)
     created_at = UtcDateTimeField(db_default=UtcNow())
 
@@ -89,13 +101,25 @@ class StoredPlan(models.Model):
     digest = models.CharField(max_length=64)
     state = models.CharField(max_length=10, choices=PlanState.choices, db_default=PlanState.DRAFT)
     author = models.CharField(max_length=150)
+    # The user's key beside the name, which may change hands; empty for somebody who is none of the site's users.
+    author_key = models.CharField(max_length=64, db_default="", blank=True)
+    # Everybody who wrote one of its contents: [[digest, key, name], …]; NULL: written by plain SQL, by its author.
+    writers = models.JSONField(null=True, blank=True)
+    #: How often its content was replaced: an approval is of this very edit.
+    edits = models.IntegerField(db_default=0)
+    edited_at = UtcDateTimeField(null=True, blank=True)
     approver = models.CharField(max_length=150, db_default="", blank=True)
+    approver_key = models.CharField(max_length=64, db_default="", blank=True)
     approved_digest = models.CharField(max_length=64, db_default="", blank=True)
     approved_at = UtcDateTimeField(null=True, blank=True)
     reason = models.TextField(db_default="", blank=True)
     problems = models.JSONField(null=True, blank=True)
     created_at = UtcDateTimeField(db_default=UtcNow())
     decided_at = UtcDateTimeField(null=True, blank=True)
+    # Who applied, rejected or withdrew it, and why.
+    decided_by = models.CharField(max_length=150, db_default="", blank=True)
+    decided_by_key = models.CharField(max_length=64, db_default="", blank=True)
+    decision_reason = models.TextField(db_default="", blank=True)
 
     objects = PlanQuerySet.as_manager()
 
@@ -109,19 +133,24 @@ class StoredPlan(models.Model):
             models.CheckConstraint(condition=Q(state__in=PlanState.values), name="ck_receipts_plan_state"),
             # Four eyes, whoever writes: the approver is not the author.
             models.CheckConstraint(
-                condition=~Q(author="") & ~Q(approver=F("author")), name="ck_receipts_plan_four_eyes"
+                condition=~Q(author="")
+                & ~Q(approver=F("author"))
+                & (Q(author_key="") | ~Q(approver_key=F("author_key"))),
+                name="ck_receipts_plan_four_eyes",
             ),
-            # A draft has no approval, everything else has one, and it is an approval of this very content.
+            # A draft has no approval; what is approved, applied or refused has one, and of this very content. A plan
+            # that was closed otherwise may have had one.
             models.CheckConstraint(
-                condition=Q(state=PlanState.DRAFT, approver="", approved_digest="", approved_at__isnull=True)
+                condition=Q(approver="", approver_key="", approved_digest="", approved_at__isnull=True)
+                & ~Q(state__in=[PlanState.APPROVED, PlanState.APPLIED, PlanState.REFUSED])
                 | ~Q(state=PlanState.DRAFT)
                 & ~Q(approver="")
                 & Q(approved_digest=F("digest"), approved_at__isnull=False),
                 name="ck_receipts_plan_approval",
             ),
             models.CheckConstraint(
-                condition=Q(state__in=[PlanState.DRAFT, PlanState.APPROVED], decided_at__isnull=True)
-                | Q(state=PlanState.APPLIED, decided_at__isnull=False)
+                condition=Q(state__in=OPEN_STATES, decided_at__isnull=True)
+                | Q(state__in=CLOSED_STATES, decided_at__isnull=False)
                 | Q(state=PlanState.REFUSED, decided_at__isnull=False, problems__isnull=False),
                 name="ck_receipts_plan_decided",
             ),

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
+from django.db.models import Q
 
 from kwit.db.fields import UtcNow
 
@@ -13,6 +14,15 @@ class PlanState(models.TextChoices):
     APPROVED = "approved"
     APPLIED = "applied"
     REFUSED = "refused"
+    REJECTED = "rejected"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+#: States in which a plan waits for a decision.
+OPEN_STATES = (PlanState.DRAFT, PlanState.APPROVED)
+#: States of plans about which everything is decided; a refused one also has its problems.
+CLOSED_STATES = (PlanState.APPLIED, PlanState.REJECTED, PlanState.WITHDRAWN, PlanState.EXPIRED)
 
 
 class Found(models.TextChoices):
@@ -56,38 +66,56 @@ class PlanQuerySet(models.QuerySet[Any]):
         found = self.filter(pk=pk, state=PlanState.APPLIED)
         return (found.filter(digest=digest) if digest else found).exists()
 
-    def try_edit(
-        self, pk: int, *, targets: list[dict[str, int]], digest: str, author: str = "", shown: str = ""
-    ) -> bool:
-        """Replace the content of a plan that is not settled, and is still as shown; an approval is void with that."""
-        found = self.filter(pk=pk, state__in=[PlanState.DRAFT, PlanState.APPROVED])
-        won = (found.filter(digest=shown) if shown else found).update(
-            targets=targets,
-            target_count=len(targets),
-            digest=digest,
-            state=PlanState.DRAFT,
-            approver="",
-            approved_digest="",
-            approved_at=None,
-            **({"author": author} if author else {}),
+    def open(self) -> "PlanQuerySet":
+        """Plans that somebody may still decide about."""
+        return self.filter(state__in=OPEN_STATES)
+
+    def try_edit(self, pk: int, *, edits: int, **content: Any) -> bool:
+        """Replace the content of a plan that is open and was edited so often; an approval is void with that."""
+        won = (
+            self.open()
+            .filter(pk=pk, edits=edits)
+            .update(
+                **content,
+                edits=edits + 1,
+                state=PlanState.DRAFT,
+                approver="",
+                approver_key="",
+                approved_digest="",
+                approved_at=None,
+            )
         )
         return won == 1
 
-    def try_approve(self, pk: int, *, approver: str, digest: str, now: datetime) -> bool:
-        """Approve a draft as long as its content is still what the approver saw."""
-        won = self.filter(pk=pk, state=PlanState.DRAFT, digest=digest).update(
-            state=PlanState.APPROVED, approver=approver, approved_digest=digest, approved_at=now
+    def try_approve(self, pk: int, *, edits: int, approver: str, approver_key: str, digest: str, now: datetime) -> bool:
+        """Approve a draft as long as its content, and who wrote it, is still what the approver saw."""
+        won = self.filter(pk=pk, state=PlanState.DRAFT, digest=digest, edits=edits).update(
+            state=PlanState.APPROVED,
+            approver=approver,
+            approver_key=approver_key,
+            approved_digest=digest,
+            approved_at=now,
         )
         return won == 1
 
-    def try_settle(
-        self, pk: int, *, digest: str, state: PlanState, now: datetime, problems: list[dict[str, Any]] | None = None
-    ) -> bool:
+    def try_settle(self, pk: int, *, digest: str, state: PlanState, now: datetime, **more: Any) -> bool:
         """Write down what became of an approved plan whose content is still the approved one."""
         won = self.filter(pk=pk, state=PlanState.APPROVED, approved_digest=digest).update(
-            state=state, decided_at=now, problems=problems
+            state=state, decided_at=now, **more
         )
         return won == 1
+
+    def try_close(self, pk: int, *, digest: str, state: PlanState, now: datetime, **more: Any) -> bool:
+        """Close a plan that is open, with this content if a digest is given, without applying it."""
+        found = self.open().filter(pk=pk)
+        won = (found.filter(digest=digest) if digest else found).update(state=state, decided_at=now, **more)
+        return won == 1
+
+    def expire(self, *, before: datetime, now: datetime) -> int:
+        """Close open plans that were written and approved before a moment; return how many."""
+        waiting = self.open().filter(created_at__lt=before)
+        fresh = Q(approved_at__isnull=False, approved_at__gte=before) | Q(edited_at__gte=before)
+        return waiting.exclude(fresh).update(state=PlanState.EXPIRED, decided_at=now)
 
 
 class RunQuerySet(models.QuerySet[Any]):

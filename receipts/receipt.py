@@ -68,6 +68,8 @@ class Receipt:
     targets: tuple[Target, ...]
     digest: str
     actor: str
+    author: str
+    approver: str
     reason: str
     created_at: datetime
     audit: tuple[AuditRow, ...]
@@ -123,6 +125,8 @@ def inspect_change(*, change_id: str, tenant: str | None = None, using: str | No
         targets=readable_targets(change.targets) or (),
         digest=change.digest,
         actor=change.actor,
+        author=change.author,
+        approver=change.approver,
         reason=change.reason,
         created_at=change.created_at,
         audit=tuple(AuditRow(*row) for row in audit.values_list(*AuditRow._fields)),

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from functools import lru_cache
 from urllib.parse import quote
 
 from django.conf import settings
 
-from ..addresses import Recipients, identity, parse_recipients
+from ..addresses import Recipients, mailbox_key, parse_recipients, wire_domain
 from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..models import Control, MailQueue
@@ -28,7 +28,7 @@ def recipients_of(mail: MailQueue, conf: Conf) -> Recipients:
 
 def key_of(address: str, conf: Conf) -> str:
     """Return what two spellings of one mailbox have in common, by this site's rule."""
-    return identity(address, conf.FOLD_LOCAL_PART)
+    return mailbox_key(address, conf.FOLD_LOCAL_PART)
 
 
 def split_parts(recipients: Sequence[str], conf: Conf) -> list[tuple[str, ...]]:
@@ -74,8 +74,8 @@ def sender_of(conf: Conf) -> str:
 
 @lru_cache(maxsize=64)
 def domain_of(address: str) -> str:
-    """Return the domain of an address that may have a display name."""
-    return parseaddr(address)[1].rpartition("@")[2]
+    """Return the domain of an address that may have a display name. Raises: WrongAddress."""
+    return envelope_address(address).rpartition("@")[2]
 
 
 def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
@@ -86,7 +86,7 @@ def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
     """
     domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
-    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{envelope_address('x@' + domain)[2:]}>"
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{wire_domain(domain)}>"
 
 
 def make_email(

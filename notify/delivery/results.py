@@ -1,7 +1,7 @@
 """What came of a mail: results by recipient -> attempts, the mail's next state, the figures of a run; pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -145,6 +145,18 @@ def as_attempts(claim: Claim, tries: Iterable[Try], *, worker: str, channel: str
         )
         for each in tries
     )
+
+
+def reduce(settlement: Settlement, reason: str) -> list[Settlement]:
+    """
+    Return what may be written of a mail instead, the most first, when the database refuses all of it.
+
+    Without its attempts nobody could tell who has got it, so what would be tried again waits for a person.
+    """
+    state = settlement.values.get("state", MailState.QUEUED)
+    bare = replace(settlement, attempts=(), gone=())
+    blocked = replace(bare, values=block_values(note("outcome_not_written", error=reason)))
+    return [blocked] if state == MailState.QUEUED else [replace(bare, values={"state": state}), blocked]
 
 
 def gone_mailboxes(tries: Iterable[Try]) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,10 @@ class Reply:
     #: Set when Kwit says it, not the server; ``text`` is then its English sentence.
     note: Note | None = None
 
+    def __str__(self) -> str:
+        """Return the answer as one line."""
+        return " ".join(str(part) for part in (self.code, self.enhanced, self.text) if part)
+
 
 def own_reply(code: str, /, **params: Any) -> Reply:
     """Return what Kwit itself says of an attempt, as one of the codes of ``notes.py``."""
@@ -50,6 +54,11 @@ class Result:
     reply: Reply = field(default_factory=Reply)
     #: Whether a "not now" only means "not in this transaction": it is tried again at once and costs no attempt.
     is_free: bool = False
+
+
+def same_for_all(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:
+    """Return one and the same outcome for several recipients."""
+    return [Result(recipient, outcome, reply) for recipient in recipients]
 
 
 class VerdictUnclear(ChannelDown):

@@ -9,17 +9,17 @@ import re
 from base64 import encodebytes
 from binascii import b2a_qp
 from email.header import Header
-from email.utils import formataddr, parseaddr
 from functools import lru_cache
 from hashlib import sha256
 
-from django.utils.encoding import punycode
-
+from ..addresses import parse_mailbox, wire_address
 from ..text import clean, one_line
 from .base import Email
 
 #: RFC 5322 section 2.1.1: a line has at most 78 characters, and must not have more than 998.
 LINE_CHARS_MAX, BODY_LINE_CHARS_MAX = 76, 998
+#: What makes a display name need quotes (RFC 5322 section 3.2.3).
+SPECIALS = re.compile(r"[^\w !#$%&'*+/=?^`{|}~-]", re.ASCII)
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -28,7 +28,7 @@ def compose(letter: Email) -> bytes:
     headers = [
         f"From: {shown_address(letter.sender)}",
         # One address a line: a hundred of them on one would be too long.
-        "To: " + ",\r\n ".join(map(envelope_address, letter.to)),
+        "To: " + ",\r\n ".join(map(wire_address, letter.to)),
         f"Subject: {header_value('Subject', letter.subject)}",
         *(f"{name}: {header_value(name, value)}" for name, value in letter.headers),
         "MIME-Version: 1.0",
@@ -71,18 +71,25 @@ def header_value(name: str, text: str) -> str:
     return Header(line, "utf-8", maxlinelen=LINE_CHARS_MAX, header_name=name).encode(linesep="\r\n")
 
 
-@lru_cache(maxsize=1024)
-def envelope_address(address: str) -> str:
-    """Return the bare address as a server takes it, a domain in other letters as punycode. Raises: ValueError."""
-    bare = parseaddr(address)[1] if "<" in address else address
-    local, at, domain = bare.rpartition("@")
-    if not local.isascii() or not bare.isprintable() or any(c in bare for c in "<> "):
-        raise ValueError(f"not an address that mail can be sent to: {address!r}")
-    return f"{local}{at}{domain if domain.isascii() else punycode(domain)}"
+@lru_cache(maxsize=64)
+def envelope_address(sender: str) -> str:
+    """Return the bare address of a sender that may have a display name. Raises: WrongAddress, ValueError."""
+    return wire_address(parse_mailbox(sender).address)
 
 
 @lru_cache(maxsize=64)
-def shown_address(address: str) -> str:
-    """Return an address with its display name as a header's value."""
-    name, bare = parseaddr(one_line(address))
-    return formataddr((name, envelope_address(bare)), "utf-8") if name else envelope_address(bare)
+def shown_address(sender: str) -> str:
+    """Return an address with its display name as a header's value. Raises: WrongAddress, ValueError."""
+    name, address = parse_mailbox(sender)
+    if not name:
+        return wire_address(address)
+    if name.isascii() and "=?" not in name:
+        quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+        value = (
+            f'"{quoted}" <{wire_address(address)}>' if SPECIALS.search(name) else f"{name} <{wire_address(address)}>"
+        )
+        if len(value) <= LINE_CHARS_MAX:
+            return value
+    # An encoded word has at most 75 characters (RFC 2047 section 2); Header breaks a name into as many as it needs.
+    encoded = Header(name, "utf-8", maxlinelen=LINE_CHARS_MAX, header_name="From").encode(linesep="\r\n")
+    return f"{encoded}\r\n <{wire_address(address)}>"

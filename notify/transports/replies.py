@@ -6,6 +6,7 @@ things: 450 for a grey list (this recipient, later) and for a quota (nobody, lat
 """
 
 import re
+import smtplib
 from functools import lru_cache
 
 from ..models import AttemptOutcome
@@ -16,7 +17,8 @@ ENHANCED = re.compile(r"\s*([245]\.\d{1,3}\.\d{1,3})(?:\s+|$)")
 REPLY_CHARS_MAX = 2000
 
 #: The service is closing the channel (RFC 5321 section 3.8), or sends nobody's mail before something else is done.
-CHANNEL_CODES = frozenset({421, 432, 454, 530, 534, 535, 538})
+SERVICE_CLOSING = 421
+CHANNEL_CODES = frozenset({SERVICE_CLOSING, 432, 454, 530, 534, 535, 538})
 #: "What you said makes no sense now": no verdict on the mail, but the conversation has lost its thread.
 CONFUSED_CODES = frozenset({-1, 500, 502, 503})
 #: Not enough storage for this mail (RFC 1870): the one refusal of MAIL FROM that is the mail's and not the sender's.
@@ -48,8 +50,18 @@ def parse_reply(code: int, message: bytes | str) -> Reply:
     return Reply(code, enhanced, text[found.end() :][:REPLY_CHARS_MAX])
 
 
+def error_text(error: Exception) -> str:
+    """Return what an error of smtplib or the socket says, with the server's words when it has them."""
+    if isinstance(error, smtplib.SMTPResponseException):
+        return str(parse_reply(error.smtp_code, error.smtp_error))
+    if isinstance(error, UnicodeError):
+        # Its text shows a character of what could not be encoded, which may be a password.
+        return "not ASCII"
+    return str(error) or type(error).__name__
+
+
 def is_channel_trouble(reply: Reply) -> bool:
-    """Whether the answer is about us or the server, so that the next mail would fare no better."""
+    """Whether the answer seems to be about us or the server, so that the next mail would fare no better."""
     if reply.code in CHANNEL_CODES:
         return True
     if reply.code is None or not 400 <= reply.code < 500 or reply.enhanced.startswith(MAILBOX_STATUSES):

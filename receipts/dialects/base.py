@@ -57,6 +57,19 @@ class Weakness(NamedTuple):
     what_to_do: str
 
 
+class GuardFlaw(NamedTuple):
+    """A part of the guard that is not as the migration made it, and the statement that mends it."""
+
+    name: str
+    about: str
+    mend: str
+
+
+def one_blank(sql: str) -> str:
+    """Return a statement with one blank between its words, to be compared with what the database has kept of it."""
+    return " ".join(sql.split())
+
+
 class ReceiptsDialect(Dialect):
     """
     What a database does for a change and for its receipt; ``tests/dialects`` has the conformance tests.
@@ -116,8 +129,8 @@ class ReceiptsDialect(Dialect):
         """Return the statements that take the guard away; each may be repeated."""
         raise NotImplementedError
 
-    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
-        """Return the names of triggers that are missing or switched off."""
+    def guard_flaws(self, connection: BaseDatabaseWrapper) -> list[GuardFlaw]:
+        """Compare body, timing, condition and state of each part of the guard with what ``guard`` makes."""
         raise NotImplementedError
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:

@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import PostgresqlDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, SEAL_LOCK_NUMBER, ReceiptsDialect, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, SEAL_LOCK_NUMBER, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
 
 #: Serialization failure, and deadlock. Source: PostgreSQL 18, appendix A, "PostgreSQL Error Codes".
 COLLISION_CODES = ("40001", "40P01")
@@ -30,6 +30,28 @@ def columns(targets: Sequence[Target]) -> list[list[int]]:
     ]
 
 
+BODY = """
+        BEGIN
+            RAISE EXCEPTION '% is append-only: a receipt is neither changed nor deleted (% refused)',
+                TG_TABLE_NAME, TG_OP USING ERRCODE = 'restrict_violation';
+        END """
+CREATE_FUNCTION = f"""
+        CREATE OR REPLACE FUNCTION receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS $${BODY}$$"""
+#: The function in the schema of the receipts; one in another language or with settings of its own has another body.
+FIND_FUNCTION = """
+    SELECT CASE WHEN l.lanname = 'plpgsql' AND p.proconfig IS NULL THEN p.prosrc ELSE '' END
+    FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+    WHERE p.proname = 'receipts_refuse' AND p.pronargs = 0
+      AND p.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('receipts_changes'))
+"""
+#: 58: the bits of pg_trigger.h for BEFORE, DELETE, UPDATE and TRUNCATE, and none else, such as that for each row.
+FIND_TRIGGERS = """
+    SELECT c.relname, t.tgtype = 58 AND t.tgqual IS NULL AND t.tgattr = '' AND t.tgnargs = 0
+           AND p.proname = 'receipts_refuse' AND p.pronamespace = c.relnamespace, t.tgenabled
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+    WHERE t.tgname = c.relname || '_append_only' AND NOT t.tgisinternal
+      AND c.oid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
+"""
 #: Whether a table is partitioned, by database and name: asked once by a process.
 _partitioned: dict[tuple[str, str], bool] = {}
 
@@ -137,35 +159,45 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
             return bool(cursor.fetchone()[0])
 
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
-        function = """
-        CREATE OR REPLACE FUNCTION receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-            RAISE EXCEPTION '% is append-only: a receipt is neither changed nor deleted (% refused)',
-                TG_TABLE_NAME, TG_OP USING ERRCODE = 'restrict_violation';
-        END $$"""
-        triggers = [
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+        return [CREATE_FUNCTION, *self.triggers().values()]
+
+    def triggers(self) -> dict[str, str]:
+        """Return the statement that creates the trigger of each table, by the table."""
+        return {
+            table: f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
             " FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
             for table in GUARDED_TABLES
-        ]
-        return [function, *triggers]
+        }
 
     def unguard(self, connection: BaseDatabaseWrapper) -> list[str]:
         triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only ON {table}" for table in GUARDED_TABLES]
         return [*triggers, "DROP FUNCTION IF EXISTS receipts_refuse()"]
 
-    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
-        wanted = [f"{table}_append_only" for table in GUARDED_TABLES]
+    def guard_flaws(self, connection: BaseDatabaseWrapper) -> list[GuardFlaw]:
         with connection.cursor() as cursor:
-            cursor.execute(
-                # Enabled for ordinary sessions (not R, for replicas only), and still before all three verbs: the bits
-                # of pg_trigger.h for BEFORE, DELETE, UPDATE and TRUNCATE.
-                "SELECT tgname FROM pg_trigger WHERE tgname = ANY(%s) AND tgenabled IN ('O', 'A') AND tgtype & 58 = 58"
-                " AND tgrelid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)",
-                [wanted, list(GUARDED_TABLES)],
-            )
-            found = {name for (name,) in cursor.fetchall()}
-        return [name for name in wanted if name not in found]
+            cursor.execute(FIND_FUNCTION)
+            functions = cursor.fetchall()
+            cursor.execute(FIND_TRIGGERS, [list(GUARDED_TABLES)])
+            triggers = {table: row for table, *row in cursor.fetchall()}
+            cursor.execute("SELECT current_setting('session_replication_role')")
+            is_replica = cursor.fetchone()[0] == "replica"
+        flaws = []
+        if [one_blank(body) for (body,) in functions] != [one_blank(BODY)]:
+            about = "is not as the migration made it" if functions else "is missing"
+            flaws.append(GuardFlaw("receipts_refuse()", about, f"{one_blank(CREATE_FUNCTION)};"))
+        for table, statement in self.triggers().items():
+            name = f"{table}_append_only"
+            is_same, enabled = triggers.get(table, (None, None))
+            if not is_same:
+                about = "is missing" if is_same is None else "is not as the migration made it"
+                flaws.append(GuardFlaw(name, about, f"DROP TRIGGER IF EXISTS {name} ON {table}; {statement};"))
+            elif enabled not in ("O", "A"):
+                mend = f"ALTER TABLE {table} ENABLE TRIGGER {name};"
+                flaws.append(GuardFlaw(name, "is off, or on for replication only", mend))
+            elif is_replica and enabled == "O":
+                about = "does not fire for this role, whose session_replication_role is replica"
+                flaws.append(GuardFlaw(name, about, "ALTER ROLE CURRENT_USER RESET session_replication_role;"))
+        return flaws
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         with connection.cursor() as cursor:

@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import SqliteDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, ReceiptsDialect, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
 
 # MATERIALIZED: as a plain sub-select json_each would be parsed again for every row of the other side.
 PLAN = """
@@ -95,7 +95,11 @@ class ReceiptsSqlite(SqliteDialect, ReceiptsDialect):
         return Standing(row[0], True, *row[1:]) if row else None
 
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
-        statements = []
+        return list(self.triggers().values())
+
+    def triggers(self) -> dict[str, str]:
+        """Return the statement that creates each trigger, by its name."""
+        statements = {}
         same_key = {
             "receipts_changes": "change_id = NEW.change_id OR rowid = NEW.rowid",
             "receipts_audit": "(change_id = NEW.change_id AND target_id = NEW.target_id) OR id = NEW.id",
@@ -104,13 +108,14 @@ class ReceiptsSqlite(SqliteDialect, ReceiptsDialect):
         }
         for table in GUARDED_TABLES:
             message = f"{table} is append-only: a receipt is neither changed nor deleted"
-            statements += [
-                f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table}"
-                f" BEGIN SELECT RAISE(ABORT, '{message} ({verb} refused)'); END"
-                for verb in ("UPDATE", "DELETE")
-            ]
+            for verb in ("UPDATE", "DELETE"):
+                name = f"{table}_no_{verb.lower()}"
+                statements[name] = (
+                    f"CREATE TRIGGER {name} BEFORE {verb} ON {table}"
+                    f" BEGIN SELECT RAISE(ABORT, '{message} ({verb} refused)'); END"
+                )
             # INSERT OR REPLACE deletes the row in its way without asking DELETE triggers (recursive_triggers is off).
-            statements.append(
+            statements[f"{table}_no_replace"] = (
                 f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table}"
                 f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {same_key[table]})"
                 f" BEGIN SELECT RAISE(ABORT, '{message} (it is there already)'); END"
@@ -118,13 +123,22 @@ class ReceiptsSqlite(SqliteDialect, ReceiptsDialect):
         return statements
 
     def unguard(self, connection: BaseDatabaseWrapper) -> list[str]:
-        return [f"DROP TRIGGER IF EXISTS {name}" for name in guards()]
+        return [f"DROP TRIGGER IF EXISTS {name}" for name in self.triggers()]
 
-    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
+    def guard_flaws(self, connection: BaseDatabaseWrapper) -> list[GuardFlaw]:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-            found = {name for (name,) in cursor.fetchall()}
-        return [name for name in guards() if name not in found]
+            # It keeps the text of each statement, so that nothing of a trigger can differ where the text does not.
+            cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+            found = {name: one_blank(sql) for name, sql in cursor.fetchall()}
+        return [
+            GuardFlaw(
+                name,
+                "is not as the migration made it" if name in found else "is missing",
+                f"DROP TRIGGER IF EXISTS {name}; {statement};",
+            )
+            for name, statement in self.triggers().items()
+            if found.get(name) != one_blank(statement)
+        ]
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         with connection.cursor() as cursor:

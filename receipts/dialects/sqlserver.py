@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import COMPATIBILITY_LEVEL_MIN, ENGLISH, SqlServerDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, SEAL_LOCK, ReceiptsDialect, Shape, Standing, Weakness
+from .base import GUARDED_TABLES, SEAL_LOCK, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
 
 #: Rows per statement. One that takes 5,000 locks on one index locks the whole table instead (lock escalation), and
 #: looks whether to do so each 1,250 locks; a row costs one lock, or two while its UPDATE waits.
@@ -28,6 +28,22 @@ FROM sys.databases AS d WHERE d.database_id = DB_ID()
 
 #: The table that keeps TRUNCATE away: nothing may be truncated that a foreign key refers to, be it of an empty table.
 PIN = "receipts_audit_pin"
+
+# receipts_changes needs no pin: its audit rows refer to it. Nor does the log: checkpoints refer to leaves, and
+# cosignatures to checkpoints.
+CREATE_PIN = (
+    f"CREATE TABLE {PIN} (audit_id bigint NOT NULL CONSTRAINT pk_{PIN} PRIMARY KEY"
+    f" CONSTRAINT fk_{PIN} REFERENCES receipts_audit (id))"
+)
+#: The text of a trigger is NULL for a login that may not view its definition.
+FIND_TRIGGERS = """
+SELECT t.name, OBJECT_NAME(t.parent_id), t.is_disabled, m.definition
+FROM sys.triggers AS t LEFT OUTER JOIN sys.sql_modules AS m ON m.object_id = t.object_id
+"""
+FIND_PIN = f"""
+SELECT k.is_disabled FROM sys.foreign_keys AS k
+WHERE k.name = N'fk_{PIN}' AND OBJECT_NAME(k.referenced_object_id) = N'receipts_audit'
+"""
 
 # The key of the table variable and the LOOP JOIN make the order of the locks: that of the ids, whoever plans it.
 APPROVED = f"""
@@ -161,33 +177,44 @@ SELECT @code;
         return bool(self.fetch(connection, sql, [SEAL_LOCK])[0][0] >= 0)
 
     def guard(self, connection: BaseDatabaseWrapper) -> list[str]:
+        return [*self.triggers().values(), CREATE_PIN]
+
+    def triggers(self) -> dict[str, str]:
+        """Return the statement that creates the trigger of each table, by the table."""
         # INSTEAD OF: nothing has happened yet that would have to be undone. THROW in a trigger ends the transaction.
-        triggers = [
-            f"CREATE TRIGGER {table}_append_only ON {table} INSTEAD OF UPDATE, DELETE AS"
+        return {
+            table: f"CREATE TRIGGER {table}_append_only ON {table} INSTEAD OF UPDATE, DELETE AS"
             f" THROW 51547, N'{table} is append-only: a receipt is neither changed nor deleted', 1;"
             for table in GUARDED_TABLES
-        ]
-        # receipts_changes needs no pin: its audit rows refer to it. Nor does the log: checkpoints refer to leaves, and
-        # cosignatures to checkpoints.
-        pin = (
-            f"CREATE TABLE {PIN} (audit_id bigint NOT NULL CONSTRAINT pk_{PIN} PRIMARY KEY"
-            f" CONSTRAINT fk_{PIN} REFERENCES receipts_audit (id))"
-        )
-        return [*triggers, pin]
+        }
 
     def unguard(self, connection: BaseDatabaseWrapper) -> list[str]:
         triggers = [f"DROP TRIGGER IF EXISTS {table}_append_only" for table in GUARDED_TABLES]
         return [*triggers, f"DROP TABLE IF EXISTS {PIN}"]
 
-    def missing_guards(self, connection: BaseDatabaseWrapper) -> list[str]:
-        wanted = {f"{table}_append_only": table for table in GUARDED_TABLES}
-        found = self.fetch(
-            connection,
-            "SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0"
-            " UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k"
-            " WHERE k.is_disabled = 0",
-        )
-        return [name for name, table in {**wanted, f"fk_{PIN}": "receipts_audit"}.items() if (name, table) not in found]
+    def guard_flaws(self, connection: BaseDatabaseWrapper) -> list[GuardFlaw]:
+        triggers = {name: row for name, *row in self.fetch(connection, FIND_TRIGGERS)}
+        flaws = []
+        for table, statement in self.triggers().items():
+            name = f"{table}_append_only"
+            parent, is_disabled, text = triggers.get(name, (None, None, None))
+            if parent != table:
+                flaws.append(GuardFlaw(name, "is missing", statement))
+            elif text is None:
+                mend = f"GRANT VIEW DEFINITION ON OBJECT::{table} TO [the login's user];"
+                flaws.append(GuardFlaw(name, "cannot be read by this login", mend))
+            elif one_blank(text).replace("CREATE OR ALTER ", "CREATE ", 1) != one_blank(statement):
+                mend = statement.replace("CREATE TRIGGER", "CREATE OR ALTER TRIGGER", 1)
+                flaws.append(GuardFlaw(name, "is not as the migration made it", mend))
+            elif is_disabled:
+                flaws.append(GuardFlaw(name, "is off", f"ENABLE TRIGGER {name} ON {table};"))
+        pins = self.fetch(connection, FIND_PIN)
+        if not pins:
+            flaws.append(GuardFlaw(f"fk_{PIN}", "is missing", f"DROP TABLE IF EXISTS {PIN}; {CREATE_PIN};"))
+        elif pins[0][0]:
+            mend = f"ALTER TABLE {PIN} WITH CHECK CHECK CONSTRAINT fk_{PIN};"
+            flaws.append(GuardFlaw(f"fk_{PIN}", "is off", mend))
+        return flaws
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         found = []

@@ -16,6 +16,9 @@ STATES: dict[str, Badge] = {
     PlanState.APPROVED: Badge(pgettext_lazy("plan", "approved"), "☑", "busy"),
     PlanState.APPLIED: Badge(pgettext_lazy("plan", "applied"), "✓", "good"),
     PlanState.REFUSED: Badge(pgettext_lazy("plan", "refused"), "✗", "bad"),
+    PlanState.REJECTED: Badge(pgettext_lazy("plan", "rejected"), "⊘", "bad"),
+    PlanState.WITHDRAWN: Badge(pgettext_lazy("plan", "withdrawn"), "↩", "idle"),
+    PlanState.EXPIRED: Badge(pgettext_lazy("plan", "expired"), "⌛", "idle"),
 }
 AS_APPROVED = Badge(gettext_lazy("as approved"), "✓", "good")
 PROBLEMS: dict[str, Text] = {

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import AbstractContextManager
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -19,22 +20,28 @@ from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Badge, Cell, Detail, Fact, Section, Text
 
 from ..apply import Outcome, settling_command
-from ..approvals import apply_plan_surely, approve_plan
+from ..approvals import apply_plan_surely, approve_plan, is_writer, reject_plan, withdraw_plan
 from ..errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
 from ..models import Change, StoredPlan
-from ..querysets import PlanState
+from ..people import APPROVE_PERMISSION, person_of
+from ..querysets import OPEN_STATES, PlanState
 from .badges import key_of
 from .plan_badges import STATES, problem_word
+from .plan_forms import ReasonForm
 from .plan_preview import content_of, sheet_of, verdict_of
 
-APPROVE_PERMISSION = "receipts.approve_plan"
 APPLY_PERMISSION = "receipts.apply_plan"
 log = logging.getLogger(__name__)
 
 
 def may_approve(request: HttpRequest, plan: StoredPlan) -> bool:
-    """Whether a user may approve a plan: not the one that he wrote."""
-    return request.user.has_perm(APPROVE_PERMISSION) and plan.author != request.user.get_username()
+    """Whether a user may approve a plan: none whose content he ever wrote."""
+    return request.user.has_perm(APPROVE_PERMISSION) and not is_writer(plan, person_of(request.user))
+
+
+def may_withdraw(request: HttpRequest, plan: StoredPlan) -> bool:
+    """Whether a user may withdraw a plan: his own."""
+    return person_of(request.user).is_same_as(plan.author, plan.author_key)
 
 
 def approve_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
@@ -44,7 +51,7 @@ def approve_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -
     if request.method != "POST":
         return answer_non_post(request, back=admin.url("change", plan.pk))
     shown = request.POST.get("digest", "")
-    if plan.author == request.user.get_username():
+    if is_writer(plan, person_of(request.user)):
         return refused(admin, request, plan, _("You wrote this plan: another person approves it."))
     if plan.state != PlanState.DRAFT or not is_shown(plan, shown):
         return refused(admin, request, plan, since_shown(plan, shown))
@@ -57,13 +64,64 @@ def approve_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -
     try:
         with recording(admin, request, plan, "plan_approve") as doing:
             doing.note = f"plan={plan.pk}, digest={shown}"
-            approve_plan(pk=plan.pk, approver=request.user.get_username(), digest=shown)
+            approve_plan(pk=plan.pk, approver=person_of(request.user), digest=shown)
             doing.done = count_of(plan)
     except (NotApproved, InvalidPlan):
         # Somebody edited or approved it between the look above and the UPDATE.
         plan.refresh_from_db()
         return refused(admin, request, plan, since_shown(plan, shown))
     messages.success(request, _("Approved. Nothing is changed before it is applied."))
+    return redirect(admin.url("change", plan.pk))
+
+
+def reject_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
+    """Ask for a reason, then close a plan that should not be applied. Raises: PermissionDenied."""
+    if not request.user.has_perm(APPROVE_PERMISSION):
+        raise PermissionDenied
+    explains = _("The plan is closed, and its author sees the reason. It can be planned again.")
+    return close_page(admin, request, plan, _("Reject"), _("Reject %(plan)s?"), explains, is_own=False)
+
+
+def withdraw_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> HttpResponse:
+    """Ask once more, then close a plan of one's own. Raises: PermissionDenied."""
+    if not may_withdraw(request, plan):
+        raise PermissionDenied
+    explains = _("The plan is closed, and nobody can approve or apply it any more.")
+    return close_page(admin, request, plan, _("Withdraw"), _("Withdraw %(plan)s?"), explains, is_own=True)
+
+
+def close_page(
+    admin: ReadOnlyAdmin,
+    request: HttpRequest,
+    plan: StoredPlan,
+    button: Text,
+    question: str,
+    explains: Text,
+    *,
+    is_own: bool,
+) -> HttpResponse:
+    """Ask for a reason, then reject or withdraw what was shown."""
+    if request.method != "POST":
+        return answer_non_post(request, back=admin.url("change", plan.pk))
+    shown = request.POST.get("digest", "")
+    if plan.state not in OPEN_STATES or not is_shown(plan, shown):
+        return refused(admin, request, plan, since_shown(plan, shown))
+    form = ReasonForm(request.POST if "confirmed" in request.POST else None, is_required=not is_own)
+    if not form.is_valid():
+        return confirm(admin, request, plan, button, question, explains, form=form)
+    person, reason = person_of(request.user), form.cleaned_data["reason"]
+    try:
+        with recording(admin, request, plan, "plan_withdraw" if is_own else "plan_reject") as doing:
+            doing.note = f"plan={plan.pk}"
+            if is_own:
+                withdraw_plan(pk=plan.pk, actor=person, reason=reason)
+            else:
+                reject_plan(pk=plan.pk, actor=person, reason=reason, digest=shown)
+            doing.done = count_of(plan)
+    except (NotApproved, InvalidPlan):
+        plan.refresh_from_db()
+        return refused(admin, request, plan, since_shown(plan, shown))
+    messages.success(request, _("Withdrawn.") if is_own else _("Rejected; its author sees the reason."))
     return redirect(admin.url("change", plan.pk))
 
 
@@ -92,7 +150,7 @@ def applied_now(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, sh
         with recording(admin, request, plan, "plan_apply") as doing:
             doing.note = f"plan={plan.pk}"
             try:
-                outcome = apply_plan_surely(pk=plan.pk, digest=shown)
+                outcome = apply_plan_surely(pk=plan.pk, actor=person_of(request.user), digest=shown)
             except ReceiptsError as error:
                 unknown = error if isinstance(error, OutcomeUnknown) else None
                 doing.note += f", {type(error).__name__}: {error}"
@@ -191,7 +249,14 @@ def recording(
 
 
 def confirm(
-    admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, button: Text, question: str, explains: Text
+    admin: ReadOnlyAdmin,
+    request: HttpRequest,
+    plan: StoredPlan,
+    button: Text,
+    question: str,
+    explains: Text,
+    *,
+    form: Any = None,
 ) -> HttpResponse:
     """Show the number and how the rows stand now, and ask once more."""
     content = content_of(plan)
@@ -202,6 +267,7 @@ def confirm(
         explains=explains,
         button=button,
         notes=notes,
+        form=form,
         hidden=[("digest", request.POST["digest"]), ("confirmed", "1")],
         back=admin.url("change", plan.pk),
     )

@@ -28,6 +28,7 @@ from ..change_types import get_kind
 from ..conf import load_settings
 from ..errors import InvalidPlan, UnknownKind
 from ..models import StoredPlan
+from ..people import person_of
 from ..previews import Renewed, renew_targets
 from ..querysets import PlanState
 from .plan_badges import in_words, problem_badge
@@ -35,6 +36,8 @@ from .plan_forms import DraftForm, suggested_id
 from .plan_preview import content_of
 from .plan_upload import ADD_PERMISSION
 
+#: States from which a plan's rows may be planned again.
+AGAIN_STATES = (PlanState.REFUSED, PlanState.REJECTED, PlanState.WITHDRAWN, PlanState.EXPIRED)
 #: Rows named that cannot be planned; the number says how many there are.
 LEFT_OUT_SHOWN = 100
 
@@ -130,7 +133,7 @@ def drafted(
                 change_id=change_id,
                 tenant=tenant,
                 targets=renewed.targets,
-                author=actor,
+                author=person_of(request.user),
                 reason=form.cleaned_data["reason"],
             )
             doing.done, doing.note = len(renewed.targets), f"kind={kind}, plan={row.pk}"
@@ -154,8 +157,8 @@ def again_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan) -> 
     if request.method not in ("GET", "HEAD", "POST"):
         return HttpResponseNotAllowed(["GET", "POST"])
     content, back = content_of(plan), admin.url("change", plan.pk)
-    if plan.state != PlanState.REFUSED or content is None:
-        messages.error(request, _("Only a plan that was refused is planned again."))
+    if plan.state not in AGAIN_STATES or content is None:
+        messages.error(request, _("Only a plan that was closed without being applied is planned again."))
         return redirect(back)
     try:
         renewed = renew_targets(kind=plan.kind, tenant=plan.tenant, ids=[target.id for target in content.targets])

@@ -181,6 +181,25 @@ class DraftForm(forms.Form):
             raise forms.ValidationError(_("It %s.") % in_words(said_by(error))) from error
 
 
+class ReasonForm(forms.Form):
+    """Why a plan is closed."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"), required=False, max_length=REASON_CHARS_MAX, widget=forms.Textarea({"rows": 2})
+    )
+
+    def __init__(self, *args: Any, is_required: bool, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["reason"].required = is_required
+
+    def clean_reason(self) -> str:
+        """Refuse what no database can store."""
+        try:
+            return checked_note(self.cleaned_data["reason"])
+        except ValueError as error:
+            raise forms.ValidationError(_("It %s.") % in_words(said_by(error))) from error
+
+
 def is_taken(change_id: str, user: User) -> bool:
     """Whether a receipt, or a plan that the user may see, has this change id."""
     if Change.objects.filter(pk=change_id).exists():

@@ -17,7 +17,7 @@ from ..models import Change, StoredPlan
 from ..plans.canonical import Target, stored_targets
 from ..plans.model import Plan
 from ..previews import preview_change
-from ..querysets import PlanState
+from ..querysets import CLOSED_STATES, PlanState
 from .plan_badges import problem_badge, problem_word
 
 #: Targets on one page; a plan may have ten thousand.
@@ -73,7 +73,7 @@ def sheet_of(plan: StoredPlan, content: Plan) -> Sheet:
     """Return the targets beside what is to be seen of their rows; one query for a plan that waits."""
     if plan.state == PlanState.REFUSED:
         return attempt_of(plan, content)
-    if plan.state == PlanState.APPLIED:
+    if plan.state in CLOSED_STATES:
         return Sheet(lines=[Line(id=one.id, problem="", approved=one, current=None) for one in content.targets])
     try:
         found = preview_change(kind=plan.kind, tenant=plan.tenant, targets=content.targets)

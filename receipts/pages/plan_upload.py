@@ -16,6 +16,7 @@ from kwit.admin.components import Link
 from ..approvals import edit_plan, store_plan
 from ..errors import InvalidPlan, NotApproved
 from ..models import StoredPlan
+from ..people import person_of
 from ..plans.model import Plan
 from ..querysets import PlanState
 from .plan_forms import ContentForm, PlanForm, Quota, flaws_table, flaws_title, the_only_tenant
@@ -28,7 +29,7 @@ UNSETTLED = (PlanState.DRAFT, PlanState.APPROVED)
 
 def may_edit(request: HttpRequest, plan: StoredPlan) -> bool:
     """Whether a user may replace a plan's content: his own, or with the permission for those of others."""
-    is_own = plan.author == request.user.get_username()
+    is_own = person_of(request.user).is_same_as(plan.author, plan.author_key)
     user = request.user
     return user.has_perm(ADD_PERMISSION) and (is_own or user.has_perm(CHANGE_PERMISSION))
 
@@ -69,7 +70,7 @@ def stored(admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan, *, kind: str,
             change_id=plan.change_id,
             tenant=plan.tenant,
             targets=plan.targets,
-            author=actor,
+            author=person_of(request.user),
             reason=reason,
         )
         doing.done, doing.note = count, f"kind={kind}, plan={row.pk}"
@@ -129,10 +130,13 @@ def edited(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, content
             if not shown:
                 raise NotApproved("no page of ours sends an edit without the digest that it has shown")
             # Whoever wrote the content is its author, also of another one's plan: nobody approves what he wrote.
-            edit_plan(pk=plan.pk, targets=content.targets, author=actor, digest=shown)
+            is_new = edit_plan(pk=plan.pk, targets=content.targets, author=person_of(request.user), digest=shown)
             doing.done = count
     except NotApproved:
         messages.error(request, _("The plan was changed or settled after the page had been drawn. Nothing was done."))
+        return redirect(admin.url("change", plan.pk))
+    if not is_new:
+        messages.info(request, _("The plan has this content already; nothing was changed."))
         return redirect(admin.url("change", plan.pk))
     messages.success(request, _("The plan has new content."))
     if plan.state == PlanState.APPROVED:
@@ -152,7 +156,7 @@ def edit_form(
     notes = []
     if plan.state == PlanState.APPROVED:
         notes.append(_("%s has approved this plan. New content voids the approval.") % plan.approver)
-    if plan.author != request.user.get_username():
+    if not person_of(request.user).is_same_as(plan.author, plan.author_key):
         notes.append(_("%s wrote this plan. With new content you are its author and cannot approve it.") % plan.author)
     return form_page(
         admin,

@@ -22,12 +22,21 @@ from kwit.admin.filters import ChoiceFilter, Filter, FilterValues, FlagFilter, N
 from ..change_types import get_kind
 from ..errors import UnknownKind
 from ..models import Change, StoredPlan
+from ..people import APPROVE_PERMISSION
 from ..plans.model import Plan
 from ..querysets import PlanState
 from .badges import key_of
 from .plan_badges import STATES, kinds, states
-from .plan_decisions import APPLY_PERMISSION, apply_page, approve_page, may_approve
-from .plan_drafts import again_page
+from .plan_decisions import (
+    APPLY_PERMISSION,
+    apply_page,
+    approve_page,
+    may_approve,
+    may_withdraw,
+    reject_page,
+    withdraw_page,
+)
+from .plan_drafts import AGAIN_STATES, again_page
 from .plan_forms import TEMPLATE, quota_of
 from .plan_preview import content_of, part_of, section_of, sheet_of, verdict_of
 from .plan_upload import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_page
@@ -78,6 +87,8 @@ class StoredPlanAdmin(ReadOnlyAdmin):
             self.address("<int:pk>/targets.csv", self.targets_view, "targets"),
             self.address("<int:pk>/edit/", self.edit_view, "edit"),
             self.address("<int:pk>/approve/", self.approve_view, "approve"),
+            self.address("<int:pk>/reject/", self.reject_view, "reject"),
+            self.address("<int:pk>/withdraw/", self.withdraw_view, "withdraw"),
             self.address("<int:pk>/apply/", self.apply_view, "apply"),
             self.address("<int:pk>/again/", self.again_view, "again"),
             *super().get_urls(),
@@ -142,7 +153,7 @@ class StoredPlanAdmin(ReadOnlyAdmin):
         more = {"failing": "1"} if only_failing else {}
         verdict = verdict_of(sheet, plan)
         return {
-            "verdict": verdict or [_("It was applied; the receipt says what was committed.")],
+            "verdict": verdict or [applied_or_closed(plan)],
             "verdict_title": _("How it stands"),
             "as_of": sheet.as_of,
             "is_failing": bool(sheet.failing or sheet.remarks),
@@ -174,10 +185,14 @@ class StoredPlanAdmin(ReadOnlyAdmin):
         facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head[1:], self.cells(plan)[1:], strict=True)]
         if plan.approved_at:
             facts.append(Fact(name=_("approved"), cell=Cell(at=plan.approved_at)))
+        if plan.decided_by:
+            facts.append(Fact(name=_("decided by"), cell=Cell(text=plan.decided_by)))
         facts.append(Fact(name=_("digest"), cell=Cell(text=plan.digest, is_code=True)))
         sections = [Section(facts=facts)]
         if plan.reason:
             sections.append(Section(title=_("Reason"), text=plan.reason))
+        if plan.decision_reason:
+            sections.append(Section(title=_("Reason of the decision"), text=plan.decision_reason))
         return sections
 
     def ways(self, request: HttpRequest, plan: StoredPlan) -> list[Link]:
@@ -200,9 +215,13 @@ class StoredPlanAdmin(ReadOnlyAdmin):
             offered.append({"text": _("Approve"), "url": self.url("approve", plan.pk)})
         if plan.state == PlanState.APPROVED and request.user.has_perm(APPLY_PERMISSION):
             offered.append({"text": _("Apply"), "url": self.url("apply", plan.pk)})
+        if plan.state in UNSETTLED and request.user.has_perm(APPROVE_PERMISSION) and not may_withdraw(request, plan):
+            offered.append({"text": _("Reject"), "url": self.url("reject", plan.pk)})
+        if plan.state in UNSETTLED and may_withdraw(request, plan):
+            offered.append({"text": _("Withdraw"), "url": self.url("withdraw", plan.pk)})
         if plan.state in UNSETTLED and may_edit(request, plan):
             offered.append({"text": _("Replace the targets"), "url": self.url("edit", plan.pk), "is_link": True})
-        if plan.state == PlanState.REFUSED and request.user.has_perm(ADD_PERMISSION):
+        if plan.state in AGAIN_STATES and request.user.has_perm(ADD_PERMISSION):
             offered.append({"text": _("Plan again"), "url": self.url("again", plan.pk), "is_link": True})
         return offered
 
@@ -236,6 +255,14 @@ class StoredPlanAdmin(ReadOnlyAdmin):
         """Approve a plan."""
         return approve_page(self, request, self.get_row(request, str(pk)))
 
+    def reject_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Reject a plan."""
+        return reject_page(self, request, self.get_row(request, str(pk)))
+
+    def withdraw_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Withdraw a plan."""
+        return withdraw_page(self, request, self.get_row(request, str(pk)))
+
     def apply_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Apply a plan."""
         return apply_page(self, request, self.get_row(request, str(pk)))
@@ -256,6 +283,13 @@ class StoredPlanAdmin(ReadOnlyAdmin):
         targets = content.targets if content is not None else ()
         lines = [f"{target.id:d},{target.revision:d},{target.qty:d}\r\n" for target in targets]
         return csv_file(f"plan-{pk}.csv", TEMPLATE + "".join(lines))
+
+
+def applied_or_closed(plan: StoredPlan) -> str:
+    """Say what became of a plan whose rows are not compared any more."""
+    if plan.state == PlanState.APPLIED:
+        return _("It was applied; the receipt says what was committed.")
+    return _("It was closed, and nothing was written.")
 
 
 def within_quota(request: HttpRequest, page: Callable[[Any], HttpResponse]) -> HttpResponse:

@@ -43,7 +43,7 @@ def receipt_of(change: Change, *, is_whole: bool = True) -> Receipt | None:
     targets = targets_of(change)
     if targets is None:
         return None
-    names = ("change_id", "kind", "tenant", "digest", "actor", "reason", "created_at")
+    names = ("change_id", "kind", "tenant", "digest", "actor", "author", "approver", "reason", "created_at")
     audit = tuple(AuditRow(*row) for row in audit_of(change.pk)) if is_whole else ()
     return Receipt(**{name: getattr(change, name) for name in names}, targets=targets, audit=audit)
 

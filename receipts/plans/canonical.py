@@ -23,6 +23,8 @@ RECEIPT_VERSION = 2
 
 #: Columns of ``receipts_changes`` in version 2, besides ``created_at``.
 RECEIPT_NAMES = ("actor", "change_id", "digest", "kind", "reason", "targets", "tenant")
+#: Those of a receipt that comes from a stored plan; left out where they are empty.
+PLAN_NAMES = ("approver", "author")
 
 
 class Target(NamedTuple):
@@ -82,6 +84,7 @@ def canonical_receipt(receipt: Mapping[str, Any], *, audit: str) -> str:
     ``receipt`` has the columns of ``receipts_changes``, ``targets`` as the parsed JSON; ``audit`` is already canonical.
     """
     parts = {name: canonical_json(receipt[name]) for name in RECEIPT_NAMES}
+    parts |= {name: canonical_json(receipt[name]) for name in PLAN_NAMES if receipt.get(name)}
     parts |= {"audit": audit, "created_at": canonical_json(canonical_time(receipt["created_at"]))}
     parts["version"] = str(RECEIPT_VERSION)
     return "{" + ",".join(f'"{name}":{parts[name]}' for name in sorted(parts)) + "}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..models import Audit, Change, Checkpoint, Leaf
-from ..plans.canonical import RECEIPT_NAMES, canonical_audit, canonical_receipt, text_digest
+from ..plans.canonical import PLAN_NAMES, RECEIPT_NAMES, canonical_audit, canonical_receipt, text_digest
 from .merkle import Node, Tree, fold, inclusion_proof, leaf_hash, peaks_of
 from .notes import format_proof
 
@@ -39,7 +39,7 @@ def read_entries(change_ids: Iterable[str], alias: str) -> dict[str, Entry]:
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in Audit.objects.using(alias).filter(change_id__in=ids).values("change_id", *AUDIT_COLUMNS):
         rows[row.pop("change_id")].append(row)
-    receipts = Change.objects.using(alias).filter(pk__in=ids).values(*RECEIPT_NAMES, "created_at")
+    receipts = Change.objects.using(alias).filter(pk__in=ids).values(*RECEIPT_NAMES, *PLAN_NAMES, "created_at")
     return {receipt["change_id"]: make_entry(receipt, rows[receipt["change_id"]]) for receipt in receipts}
 
 

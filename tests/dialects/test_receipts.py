@@ -109,11 +109,11 @@ def test_the_guard_can_be_taken_and_put_any_number_of_times(dialect):
     with connection.cursor() as cursor:
         for statement in [*dialect.unguard(connection), *dialect.unguard(connection)]:
             cursor.execute(statement)
-        assert dialect.missing_guards(connection)
+        assert dialect.guard_flaws(connection)
         for statement in dialect.guard(connection):
             cursor.execute(statement)
 
-    assert dialect.missing_guards(connection) == []
+    assert dialect.guard_flaws(connection) == []
 
 
 def test_an_error_that_is_neither_collision_nor_loss_is_neither(dialect):

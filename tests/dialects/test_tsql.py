@@ -131,7 +131,7 @@ def receipts_texts() -> Iterator[tuple[str, str]]:
     yield "try_seal_lock", recorded(dialect.try_seal_lock, [(0,)])
     yield "guard", "\n-- and then\n".join(dialect.guard(None))
     yield "unguard", "\n-- and then\n".join(dialect.unguard(None))
-    yield "missing_guards", recorded(dialect.missing_guards)
+    yield "guard_flaws", recorded(dialect.guard_flaws)
     yield "weaknesses", recorded(dialect.weaknesses, [("DISABLED", "CHECKSUM", 150, "us_english")])
 
 
@@ -164,6 +164,58 @@ def test_every_text_is_the_golden_one(app):
 )
 def test_the_doctor_is_told_of_each_weakness_of_the_database(dialect, standing, found):
     assert [weakness.id for weakness in dialect.weaknesses(Recorder([standing]))] == found
+
+
+PIN_ROW = (False,)
+
+
+@pytest.mark.parametrize(
+    ("changed", "about", "mend"),
+    [
+        ({}, None, ""),
+        (
+            {"receipts_audit_append_only": ("receipts_audit", True, "…")},
+            "is off",
+            "ENABLE TRIGGER receipts_audit_append",
+        ),
+        (
+            {"receipts_audit_append_only": ("receipts_audit", False, "x")},
+            "is not as",
+            "CREATE OR ALTER TRIGGER receipts_a",
+        ),
+        ({"receipts_audit_append_only": ("receipts_audit", False, None)}, "cannot be read", "GRANT VIEW DEFINITION ON"),
+        (
+            {"receipts_audit_append_only": ("other", False, "…")},
+            "is missing",
+            "CREATE TRIGGER receipts_audit_append_on",
+        ),
+        (
+            {"pin": (True,)},
+            "is off",
+            "ALTER TABLE receipts_audit_pin WITH CHECK CHECK CONSTRAINT fk_receipts_audit_pin",
+        ),
+        ({"pin": None}, "is missing", "DROP TABLE IF EXISTS receipts_audit_pin; CREATE TABLE receipts_audit_pin"),
+    ],
+)
+def test_a_hollow_guard_is_told_with_the_statement_that_mends_it(monkeypatch, changed, about, mend):
+    dialect = ReceiptsSqlServer()
+    rows = {f"{table}_append_only": (table, False, text) for table, text in dialect.triggers().items()}
+    for name, row in changed.items():
+        if name != "pin":
+            rows[name] = tuple(rows[name][2] if value == "…" else value for value in row)
+    pin = changed.get("pin", PIN_ROW)
+    monkeypatch.setattr(
+        dialect,
+        "fetch",
+        lambda _, sql: (
+            ([pin] if pin else []) if "foreign_keys" in sql else [(name, *row) for name, row in rows.items()]
+        ),
+    )
+
+    flaws = dialect.guard_flaws(None)
+
+    assert len(flaws) == (about is not None)
+    assert all(flaw.about.startswith(about) and flaw.mend.startswith(mend) for flaw in flaws)
 
 
 def statements(text: str) -> Iterator[str]:

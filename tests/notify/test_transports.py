@@ -186,7 +186,8 @@ def test_a_mail_through_djangos_backend_is_the_same_mail():
     [message] = django_mail.outbox
     assert message.to == ["ann@xn--w-uga1v8h.example"]
     assert message.subject == "A Bcc: x@example.org"
-    assert message.extra_headers["Message-ID"] == "<kwit.comment.5.0.0@localhost>"
+    assert message.extra_headers["Message-ID"].startswith("<kwit.comment.5.0.0.")
+    assert message.extra_headers["Message-ID"].endswith("@localhost>")
     assert message.alternatives[0][1] == "text/html"
 
 

@@ -11,7 +11,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from portal.models import OrderLine
-from receipts.models import Change, Reconciliation
+from receipts.models import Change, Reconciliation, StoredPlan
+from tests.browser.story import make_user
 from tests.factories import make_line
 from tests.receipts.plain import cancel, states, target
 
@@ -275,11 +276,17 @@ def test_an_answer_about_a_committed_change_fits_any_terminal():
 
 def test_a_plan_goes_its_way_by_commands(plan):
     line = make_line()
+    make_user("bob", "receipts.approve_plan")
+    make_user("eve")
+    gone = make_user("gone", "receipts.approve_plan")
+    gone.is_active = False
+    gone.save()
     code, stored = run("plan_store", plan(line), "--kind", "cancel", "--author", "ann", "--reason", "sold out")
     pk, digest = str(stored["plan"]), stored["digest"]
     assert (code, stored["change_id"], stored["targets"]) == (0, "CHG-1", 1)
     assert run("plan_apply", pk)[0] == 1
-    assert run("plan_approve", pk, "--approver", "ann", "--digest", digest)[0] == 1
+    for nobody in ("ann", "eve", "gone", "BOB", ""):
+        assert run("plan_approve", pk, "--approver", nobody, "--digest", digest)[0] == 1
     assert run("plan_approve", pk, "--approver", "bob", "--digest", "0" * 64)[0] == 1
     assert run("plan_approve", pk, "--approver", "bob", "--digest", digest) == (
         0,
@@ -292,7 +299,8 @@ def test_a_plan_goes_its_way_by_commands(plan):
         (stored["plan"], "approved", "bob", 1)
     ]
     assert run("plan_apply", pk, "--digest", "0" * 64)[0] == 1
-    assert run("plan_apply", pk, "--digest", digest) == (0, applied | {"applied": True})
+    assert run("plan_apply", pk, "--digest", digest, "--actor", "olga") == (0, applied | {"applied": True})
+    assert Change.objects.values_list("author", "approver", "actor").get() == ("ann", "bob", "olga")
     assert run("plan_apply", pk) == (0, applied | {"applied": False})
     assert states(line) == [("cancelled", 5)]
     assert run("plan_list", "--change-id", "CHG-9", as_json=False) == (0, "There is no such plan.\n")
@@ -300,6 +308,7 @@ def test_a_plan_goes_its_way_by_commands(plan):
 
 def test_a_stored_plan_that_came_too_late_exits_3_and_an_invalid_one_4(plan):
     line = make_line()
+    make_user("bob", "receipts.approve_plan")
     _, stored = run("plan_store", plan(line), "--kind", "cancel", "--author", "ann")
     run("plan_approve", str(stored["plan"]), "--approver", "bob", "--digest", stored["digest"])
     OrderLine.objects.filter(pk=line.pk).update(qty=7)
@@ -312,3 +321,23 @@ def test_a_stored_plan_that_came_too_late_exits_3_and_an_invalid_one_4(plan):
     assert (code, invalid) == (4, {"invalid": [{"where": "tenant", "problem": "is empty"}]})
     assert run("plan_apply", "999999")[0] == 1
     assert run("plan_store", plan(line), "--kind", "nothing", "--author", "ann")[0] == 1
+
+
+def test_a_plan_is_rejected_by_who_may_approve_and_withdrawn_by_its_author(plan):
+    make_user("bob", "receipts.approve_plan")
+    make_user("eve")
+    numbers = [
+        str(run("plan_store", plan(make_line()), "--kind", "cancel", "--author", "ann")[1]["plan"]) for _ in "12"
+    ]
+
+    assert run("plan_reject", numbers[0], "--actor", "eve", "--reason", "no")[0] == 1
+    assert run("plan_reject", numbers[0], "--actor", "bob", "--reason", " ")[0] == 4
+    assert run("plan_reject", numbers[0], "--actor", "bob", "--reason", "too many", "--digest", "0" * 64)[0] == 1
+    assert run("plan_reject", numbers[0], "--actor", "bob", "--reason", "too many")[0] == 0
+    assert run("plan_reject", numbers[0], "--actor", "bob", "--reason", "again")[0] == 1
+    assert run("plan_withdraw", numbers[1], "--actor", "bob")[0] == 1
+    assert run("plan_withdraw", numbers[1], "--actor", "ann")[0] == 0
+
+    kept = StoredPlan.objects.order_by("pk").values_list("state", "decided_by", "decision_reason")
+    assert list(kept) == [("rejected", "bob", "too many"), ("withdrawn", "ann", "")]
+    assert run("plan_apply", numbers[0])[0] == 1

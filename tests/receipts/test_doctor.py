@@ -21,6 +21,7 @@ from receipts.change_types import ChangeKind, register
 from receipts.checks import check_database, check_settings, kind_flaws
 from receipts.conf import load_settings
 from receipts.dialects import dialect_of
+from receipts.dialects.base import GUARDED_TABLES
 from receipts.dialects.postgresql import ReceiptsPostgresql
 from receipts.management.command import EXIT_CONFLICT, EXIT_DIFFERS, EXIT_INVALID
 from receipts.models import Audit, Change
@@ -82,16 +83,16 @@ def test_a_receipt_can_neither_be_replaced_nor_truncated(model):
 @pytest.mark.django_db(transaction=True)
 def test_the_guards_migration_goes_back_and_forth():
     dialect = dialect_of(connection)
-    assert dialect.missing_guards(connection) == []
+    assert dialect.guard_flaws(connection) == []
 
     call_command("migrate", "receipts", "0001", verbosity=0)
     try:
-        assert len(dialect.missing_guards(connection)) >= 2
+        assert len(dialect.guard_flaws(connection)) >= 2
         assert "receipts.E033" in ids(check_database(databases=["default"]))
     finally:
         call_command("migrate", "receipts", verbosity=0)
 
-    assert dialect.missing_guards(connection) == []
+    assert dialect.guard_flaws(connection) == []
 
 
 def test_settings_have_defaults_and_refuse_what_they_do_not_know(settings):
@@ -259,20 +260,81 @@ def test_the_doctor_names_kinds_that_nobody_declares(monkeypatch):
     assert "receipts.W035" in ids(check_database(databases=["default"]))
 
 
-def test_the_doctor_finds_a_trigger_that_does_not_fire():
-    """It is there by its name, but for replicas only, or for one verb only."""
-    if connection.vendor != "postgresql":
-        pytest.skip("only there can a trigger be kept from firing without being off")
-    dialect, name = dialect_of(connection), "receipts_audit_append_only"
-    drop, create = f"DROP TRIGGER {name} ON receipts_audit", "FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()"
+#: What somebody may do to the guard, by vendor; each leaves its parts in place by their names.
+NAME = "receipts_audit_append_only"
+HOLLOW = {
+    "postgresql": [
+        "CREATE OR REPLACE FUNCTION receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END $$",
+        "ALTER FUNCTION receipts_refuse() SET search_path = pg_temp",
+        f"ALTER TABLE receipts_audit DISABLE TRIGGER {NAME}",
+        f"ALTER TABLE receipts_audit ENABLE REPLICA TRIGGER {NAME}",
+        "ALTER TABLE receipts_audit DISABLE TRIGGER ALL",
+        *(
+            f"DROP TRIGGER {NAME} ON receipts_audit; CREATE TRIGGER {NAME} {wrong}"
+            for wrong in [
+                "BEFORE UPDATE ON receipts_audit FOR EACH STATEMENT EXECUTE FUNCTION receipts_refuse()",
+                "BEFORE UPDATE OR DELETE ON receipts_audit FOR EACH ROW EXECUTE FUNCTION receipts_refuse()",
+                "AFTER UPDATE OR DELETE OR TRUNCATE ON receipts_audit EXECUTE FUNCTION receipts_refuse()",
+                "BEFORE UPDATE OF qty OR DELETE OR TRUNCATE ON receipts_audit EXECUTE FUNCTION receipts_refuse()",
+                "BEFORE UPDATE OR DELETE OR TRUNCATE ON receipts_audit WHEN (1 = 0) EXECUTE FUNCTION receipts_refuse()",
+            ]
+        ),
+        "CREATE SCHEMA other; CREATE FUNCTION other.receipts_refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$BEGIN RETURN NULL; END $$; DROP TRIGGER {NAME} ON receipts_audit; CREATE TRIGGER {NAME} BEFORE UPDATE OR"
+        " DELETE OR TRUNCATE ON receipts_audit EXECUTE FUNCTION other.receipts_refuse()",
+    ],
+    "sqlite": [
+        "DROP TRIGGER receipts_audit_no_update;"
+        "CREATE TRIGGER receipts_audit_no_update BEFORE UPDATE ON receipts_audit WHEN 0"
+        " BEGIN SELECT RAISE(ABORT, 'receipts_audit is append-only'); END",
+        "DROP TRIGGER receipts_audit_no_delete;"
+        "CREATE TRIGGER receipts_audit_no_delete BEFORE DELETE ON receipts_audit BEGIN SELECT 1; END",
+        "DROP TRIGGER receipts_audit_no_delete;"
+        "CREATE TRIGGER receipts_audit_no_delete AFTER INSERT ON receipts_audit BEGIN SELECT 1; END",
+        "DROP TRIGGER receipts_changes_no_replace",
+    ],
+    "microsoft": [
+        f"DISABLE TRIGGER {NAME} ON receipts_audit",
+        f"CREATE OR ALTER TRIGGER {NAME} ON receipts_audit INSTEAD OF UPDATE, DELETE AS RETURN;",
+        "ALTER TABLE receipts_audit_pin NOCHECK CONSTRAINT fk_receipts_audit_pin",
+    ],
+}
+
+
+@stand_in_cannot("its triggers are those of PostgreSQL")
+@pytest.mark.parametrize("hollow", HOLLOW[connection.vendor])
+def test_the_doctor_finds_a_guard_that_is_hollow_and_its_statement_mends_it(hollow):
+    dialect = dialect_of(connection)
 
     with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE receipts_audit ENABLE REPLICA TRIGGER {name}")
-        assert dialect.missing_guards(connection) == [name]
-        cursor.execute(f"ALTER TABLE receipts_audit ENABLE ALWAYS TRIGGER {name}")
-        assert dialect.missing_guards(connection) == []
-        cursor.execute(f"{drop}; CREATE TRIGGER {name} BEFORE UPDATE ON receipts_audit {create}")
-        assert dialect.missing_guards(connection) == [name]
+        for statement in re.split(r";(?=CREATE)", hollow) if connection.vendor == "sqlite" else [hollow]:
+            cursor.execute(statement)
+    flaws = dialect.guard_flaws(connection)
+    found = [message for message in check_database(databases=["default"]) if message.id == "receipts.E033"]
+
+    assert len(flaws) == 1
+    assert [message.hint for message in found] == [f"run as the owner of the tables: {flaws[0].mend}"]
+    mend(flaws[0].mend)
+    assert dialect.guard_flaws(connection) == []
+
+
+def mend(statement: str) -> None:
+    """Run what the doctor proposes, as somebody would who copies it into a client."""
+    parts = statement.split("; ", 1) if connection.vendor == "sqlite" else [statement]
+    with connection.cursor() as cursor:
+        for part in parts:
+            cursor.execute(part)
+
+
+def test_a_session_that_counts_as_a_replica_is_not_guarded():
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL has such sessions")
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+
+    assert {flaw.name for flaw in dialect_of(connection).guard_flaws(connection)} == {
+        f"{table}_append_only" for table in GUARDED_TABLES
+    }
 
 
 def test_the_doctor_answers_when_there_is_no_connection(monkeypatch):

@@ -74,7 +74,7 @@ def test_a_plan_is_approved_by_another_and_applied_by_a_third_and_the_receipt_is
     assert states(line) == [("cancelled", 5)]
     receipt = inspect_change(change_id="CHG/1 <b>")
     assert receipt is not None
-    assert receipt.actor == "bob"
+    assert Change.objects.values_list("author", "approver", "actor").get() == ("ann", "bob", "olga")
     actions = Action.objects.order_by("pk").values_list("actor", "name", "asked", "done", "outcome", "tenant")
     assert list(actions) == [
         ("bob", "plan_approve", 1, 1, "done", "acme"),
@@ -365,3 +365,32 @@ def test_a_database_that_does_not_come_back_is_an_unknown_outcome(through: Any) 
 
     with pytest.raises(OutcomeUnknown, match="plan"):
         apply_plan_surely(pk=plan.pk)
+
+
+def test_a_plan_is_rejected_with_a_reason_by_who_may_approve_it(bob: Client, olga: Client) -> None:
+    plan = stored(make_line())
+
+    assert olga.post(address(plan, "reject"), {"digest": plan.digest}).status_code == 403
+    asked = bob.post(address(plan, "reject"), {"digest": plan.digest})
+    assert asked.context["asked"].form.fields["reason"].required
+    again = decide(bob, plan, "reject", reason="")
+    assert again.status_code == 200
+    assert state(plan) == "draft"
+    assert said(decide(bob, plan, "reject", reason="too <b>many</b>")).startswith("Rejected")
+
+    assert state(plan) == "rejected"
+    page = bob.get(address(plan)).content.decode()
+    assert "too &lt;b&gt;many&lt;/b&gt;" in page
+    assert "It was closed, and nothing was written." in page
+    assert Action.objects.values_list("actor", "name", "done").get() == ("bob", "plan_reject", 1)
+
+
+def test_a_plan_is_withdrawn_by_its_author_only(bob: Client) -> None:
+    ann = signed_in("ann", *WRITE)
+    plan = approved(make_line())
+
+    assert bob.post(address(plan, "withdraw"), {"digest": plan.digest}).status_code == 403
+    assert said(decide(ann, plan, "withdraw", reason="")).startswith("Withdrawn")
+
+    assert state(plan) == "withdrawn"
+    assert "is now: withdrawn" in said(ann.post(address(plan, "withdraw"), {"digest": plan.digest}))

@@ -261,12 +261,12 @@ def test_a_plan_of_which_nothing_is_left_is_not_planned_again(ann: Client) -> No
     assert StoredPlan.objects.count() == 1
 
 
-def test_only_a_refused_plan_is_planned_again(ann: Client) -> None:
+def test_only_a_closed_plan_is_planned_again(ann: Client) -> None:
     plan = stored(make_line())
 
     page = ann.post(address(plan, "again"), {"confirmed": "1", "change_id": "CHG-2"}, follow=True)
 
-    assert "Only a plan that was refused is planned again." in page.content.decode()
+    assert "Only a plan that was closed without being applied is planned again." in page.content.decode()
     assert StoredPlan.objects.count() == 1
 
 

@@ -1,6 +1,9 @@
 """Plans in the database: four eyes, an approval bound to the content, and refused attempts that stay."""
 
+from datetime import timedelta
+
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import IntegrityError, connection, transaction
 
 from portal.models import OrderLine
@@ -12,7 +15,9 @@ from receipts.api import (
     apply_plan,
     approve_plan,
     edit_plan,
+    expire_plans,
     inspect_change,
+    person_of,
     store_plan,
 )
 from receipts.models import StoredPlan
@@ -46,12 +51,12 @@ def test_a_plan_goes_from_draft_to_approved_to_applied():
     assert state(plan) == "draft"
 
     approve_plan(pk=plan.pk, approver="bob", digest=plan.digest, now=NOW)
-    assert apply_plan(pk=plan.pk, now=NOW) is True
+    assert apply_plan(pk=plan.pk, actor="olga", now=NOW) is True
 
     assert state(plan) == "applied"
     assert states(line) == [("cancelled", 5)]
     receipt = inspect_change(change_id="CHG-1")
-    assert (receipt.actor, receipt.reason) == ("bob", "sold out")
+    assert (receipt.actor, receipt.reason) == ("olga", "sold out")
 
 
 def test_a_plan_that_was_applied_before_is_applied_again_without_writing():
@@ -73,6 +78,94 @@ def test_the_approver_is_not_the_author():
             approve_plan(pk=plan.pk, approver=approver, digest=plan.digest)
 
     assert state(plan) == "draft"
+
+
+def test_whoever_renames_himself_is_still_the_author():
+    user = get_user_model().objects.create_user("ann")
+    plan = stored(target(make_line()))
+    user.username = "zoe"
+    user.save()
+
+    for approver in ("zoe", person_of(user)):
+        with pytest.raises(NotApproved, match="who is not its author"):
+            approve_plan(pk=plan.pk, approver=approver, digest=plan.digest)
+
+    with pytest.raises(IntegrityError), transaction.atomic():
+        StoredPlan.objects.filter(pk=plan.pk).update(
+            state="approved", approver="zoe", approver_key=plan.author_key, approved_digest=plan.digest, approved_at=NOW
+        )
+
+
+@pytest.mark.parametrize("approver", ["Ann", "ANN", "\uff41nn", " ann"])
+def test_names_that_people_do_not_tell_apart_are_one_person_s(approver):
+    plan = stored(target(make_line()))
+
+    with pytest.raises(NotApproved, match="who is not its author"):
+        approve_plan(pk=plan.pk, approver=approver, digest=plan.digest)
+
+
+def test_an_edit_without_a_change_changes_neither_author_nor_approval():
+    line = make_line()
+    plan = approved(target(line))
+
+    assert edit_plan(pk=plan.pk, targets=[target(line)], author="carl") is False
+
+    kept = StoredPlan.objects.get(pk=plan.pk)
+    assert (kept.state, kept.author, kept.edits) == ("approved", "ann", 0)
+
+
+def test_whoever_ever_wrote_the_content_does_not_approve_it():
+    """Written by ann, edited by carl and back by dora: it is ann's content again."""
+    line = make_line()
+    plan = stored(target(line))
+    edit_plan(pk=plan.pk, targets=[target(line, qty=9)], author="carl")
+    edit_plan(pk=plan.pk, targets=[target(line)], author="dora")
+
+    for approver in ("ann", "dora"):
+        with pytest.raises(NotApproved, match="who is not its author"):
+            approve_plan(pk=plan.pk, approver=approver, digest=plan.digest)
+    approve_plan(pk=plan.pk, approver="carl", digest=plan.digest)
+
+    kept = StoredPlan.objects.get(pk=plan.pk)
+    assert [(digest == plan.digest, name) for digest, _, name in kept.writers] == [
+        (True, "ann"),
+        (False, "carl"),
+        (True, "dora"),
+    ]
+
+
+def test_an_approval_loses_to_an_edit_and_back_in_between():
+    """The content is the same again, but who wrote it is not: the approval repeats which edit it has seen."""
+    line = make_line()
+    plan = stored(target(line))
+    edits = plan.edits
+    edit_plan(pk=plan.pk, targets=[target(line, qty=9)], author="bob")
+    edit_plan(pk=plan.pk, targets=[target(line)], author="bob")
+
+    rows = StoredPlan.objects.all()
+    assert not rows.try_approve(plan.pk, edits=edits, approver="bob", approver_key="", digest=plan.digest, now=NOW)
+
+
+def test_a_plan_expires_when_nobody_has_touched_it_for_long(settings):
+    settings.RECEIPTS = {"PLAN_EXPIRES": 30}
+    old, touched, just_approved, decided = (stored(target(make_line()), change_id=f"CHG-{n}") for n in "1234")
+    long_ago, now = NOW - timedelta(days=31), NOW
+    approve_plan(pk=just_approved.pk, approver="bob", digest=just_approved.digest, now=long_ago)
+    StoredPlan.objects.update(created_at=long_ago)
+    StoredPlan.objects.filter(pk=just_approved.pk).update(approved_at=now - timedelta(days=1))
+    StoredPlan.objects.filter(pk=decided.pk).update(state="withdrawn", decided_at=long_ago)
+    edit_plan(pk=touched.pk, targets=[target(make_line())], now=now - timedelta(days=1))
+
+    with pytest.raises(NotApproved):
+        approve_plan(pk=old.pk, approver="bob", digest=old.digest, now=now)
+
+    assert [state(plan) for plan in (old, touched, just_approved, decided)] == [
+        "expired",
+        "draft",
+        "approved",
+        "withdrawn",
+    ]
+    assert expire_plans(now=now) == 0
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,14 @@ class Command(ReceiptsCommand):
         parser.add_argument(
             "plan", type=int, metavar="PLAN", help="the number that plan_store or plan_list has printed"
         )
+        parser.add_argument("--actor", default="", help="who applies it; kept in the receipt")
         parser.add_argument("--digest", default="", help="apply only this content")
 
     def handle(self, *args: Any, **options: Any) -> None:
         with self.refusals():
             plan = get_plan(pk=options["plan"], using=self.alias(options))
             with self.settling(options, plan.change_id):
-                outcome = apply_plan_surely(pk=plan.pk, digest=options["digest"], using=self.alias(options))
+                outcome = apply_plan_surely(
+                    pk=plan.pk, actor=options["actor"], digest=options["digest"], using=self.alias(options)
+                )
             self.print_outcome(plan.change_id, outcome, targets=len(plan.targets), plan=plan.pk)

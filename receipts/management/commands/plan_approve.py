@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from ...api import approve_plan
+from ...people import find_approver
 from ..command import ReceiptsCommand
 
 
@@ -17,11 +18,12 @@ class Command(ReceiptsCommand):
         parser.add_argument(
             "plan", type=int, metavar="PLAN", help="the number that plan_store or plan_list has printed"
         )
-        parser.add_argument("--approver", required=True, help="who approves it; not its author")
+        parser.add_argument("--approver", required=True, help="an active user who may approve plans; not its author")
         parser.add_argument("--digest", required=True, help="of the content that the approver has looked at")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        pk, digest = options["plan"], options["digest"]
+        pk, digest, alias = options["plan"], options["digest"], self.alias(options)
         with self.refusals():
-            approve_plan(pk=pk, approver=options["approver"], digest=digest, using=self.alias(options))
+            approver = find_approver(options["approver"])
+            approve_plan(pk=pk, approver=approver, digest=digest, using=alias)
         self.print_result({"plan": pk, "approved": True}, f"plan {pk}: approved")

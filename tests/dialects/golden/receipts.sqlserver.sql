@@ -112,8 +112,12 @@ DROP TRIGGER IF EXISTS receipts_checkpoint_append_only
 -- and then
 DROP TABLE IF EXISTS receipts_audit_pin
 
--- missing_guards
-SELECT t.name, OBJECT_NAME(t.parent_id) FROM sys.triggers AS t WHERE t.is_disabled = 0 UNION ALL SELECT k.name, OBJECT_NAME(k.referenced_object_id) FROM sys.foreign_keys AS k WHERE k.is_disabled = 0
+-- guard_flaws
+SELECT t.name, OBJECT_NAME(t.parent_id), t.is_disabled, m.definition
+FROM sys.triggers AS t LEFT OUTER JOIN sys.sql_modules AS m ON m.object_id = t.object_id
+-- and then
+SELECT k.is_disabled FROM sys.foreign_keys AS k
+WHERE k.name = N'fk_receipts_audit_pin' AND OBJECT_NAME(k.referenced_object_id) = N'receipts_audit'
 
 -- weaknesses
 SELECT d.delayed_durability_desc, d.page_verify_option_desc, d.compatibility_level, @@LANGUAGE
