@@ -45,7 +45,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 @register("notify")
 def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002 to E010, W001, W003, W008: what a step declares does not fit together."""
+    """E002 to E011, W001, W003, W008: what a step declares does not fit together."""
     return [message for step in registered() for message in check_step(step)]
 
 
@@ -82,6 +82,10 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
         hint = "Return Model.objects.filter(…).values(key=F(…), event_at=F(…), …)."
         yield Error(f"events() {problem}", hint=hint, obj=type(step), id="notify.E004")
         return
+    if step.digest and (given := [name for name in ("bcc", "cc", "attachments") if getattr(step, name)]):
+        hint = "Take them away, or digest."
+        text = f"mails of a digest go to one recipient each, without {', '.join(given)} of their own"
+        yield Error(text, hint=hint, obj=type(step), id="notify.E011")
     yield from check_event_time(step, events)
     yield from check_names(step, columns_of(events))
     yield from check_keys(step, events)

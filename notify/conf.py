@@ -64,6 +64,10 @@ class Conf:
     FROM_EMAIL: str = ""
     #: The right-hand side of each Message-ID; the sender's domain when empty.
     MESSAGE_ID_DOMAIN: str = ""
+    #: Where the site is, for absolute links in mails: ``https://example.org``; a step may have one of its own.
+    SITE_URL: str = ""
+    #: Bytes of all attachments of one mail. Base64 makes 13 MiB of them; many servers take 20 to 25.
+    ATTACHMENT_BYTES: int = 10 * 2**20
     #: Where recipients can unsubscribe: a mailto: or https: address, ``{kind}`` is filled in. Empty: mail the sender.
     UNSUBSCRIBE: str = ""
     #: Whether the password may go to another machine over a connection that is not encrypted.

@@ -77,6 +77,21 @@ class Event(NamedTuple):
     members: tuple["Event", ...] = ()
 
 
+@dataclass(frozen=True)
+class Attachment:
+    """
+    A file of a mail: ``path`` in a storage (an alias of ``STORAGES``), or ``content``, called when the mail is sent.
+
+    ``name`` is what recipients see, the path's last part without it.
+    """
+
+    path: str = ""
+    storage: Any = "default"
+    name: str = ""
+    content: bytes | str | Callable[[], bytes | str] | None = None
+    content_type: str = ""
+
+
 class Step:
     """
     One kind of notification.
@@ -106,6 +121,22 @@ class Step:
     #: Whether mails wait for the end of NOTIFY_QUIET_HOURS. The time zone is the event's value ``timezone`` (a name
     #: like ``Asia/Tokyo``), the site's own where there is none.
     keeps_quiet_hours: ClassVar[bool] = False
+    #: Whether the step's query is asked once more for an event right before its mail is sent; the mail of one that is
+    #: gone is withdrawn.
+    recheck: ClassVar[bool] = False
+    #: What follows may each be a method that is given the event. The sender; NOTIFY_FROM_EMAIL when empty.
+    from_email: Any = ""
+    #: Where answers go: one address or several, with display names if wanted.
+    reply_to: Any = ()
+    #: Who gets a copy, openly or blindly; given as ``recipients``. Each has an outcome of their own.
+    cc: Any = ()
+    bcc: Any = ()
+    #: More headers by name. What a header cannot hold blocks the mail.
+    headers: Any = MappingProxyType({})
+    #: Files: of ``Attachment``, values of a FileField, or paths in the default storage. Read when the mail is sent.
+    attachments: Any = ()
+    #: Where the site is, for the links of this step's mails; NOTIFY_SITE_URL when empty.
+    site_url: Any = ""
     #: Values of one event, as the templates get them; tests and previews render it.
     example: ClassVar[Mapping[str, Any]] = {}
 
@@ -379,4 +410,4 @@ def is_parent(language: str, asked: str) -> bool:
     return asked.split("-")[0] == language.split("-")[0].lower()
 
 
-__all__ = ["DigestKey", "Event", "FlaggedStep", "Scope", "Step", "UuidKey", "register", "registered"]
+__all__ = ["Attachment", "DigestKey", "Event", "FlaggedStep", "Scope", "Step", "UuidKey", "register", "registered"]

@@ -9,6 +9,22 @@ from ..models import AttemptOutcome
 from ..notes import Note, note
 
 
+class File(Protocol):
+    """One file of a mail."""
+
+    @property
+    def name(self) -> str:
+        """What recipients see."""
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+
+    @property
+    def content_type(self) -> str:
+        """Its media type."""
+
+
 @dataclass(frozen=True)
 class Email:
     """One mail as it goes out: to these recipients in one transaction."""
@@ -22,6 +38,11 @@ class Email:
     html: str
     #: Message-ID, Date and the rest, as name and value.
     headers: tuple[tuple[str, str], ...]
+    #: Who is shown as having a copy.
+    cc: tuple[str, ...] = ()
+    #: Where answers go, each perhaps with a display name.
+    reply_to: tuple[str, ...] = ()
+    files: tuple[File, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,15 @@ def as_django(letter: Email) -> EmailMultiAlternatives:
         subject=letter.subject,
         body=letter.text,
         from_email=letter.sender,
-        to=[wire_address(address) for address in letter.recipients],
+        # Who is neither shown in To nor in Cc gets it blindly; a retry is addressed to those who still have to get it.
+        to=[wire_address(address) for address in letter.recipients if address in letter.to],
+        cc=[wire_address(address) for address in letter.recipients if address in letter.cc],
+        bcc=[wire_address(a) for a in letter.recipients if a not in (*letter.to, *letter.cc)],
+        reply_to=letter.reply_to,
         headers=dict(letter.headers),
     )
+    for each in letter.files:
+        message.attach(each.name, each.content, each.content_type)
     if letter.html:
         message.attach_alternative(letter.html, "text/html")
     return message
