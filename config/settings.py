@@ -285,6 +285,8 @@ SECURE_REFERRER_POLICY = "same-origin"
 
 USE_TZ = True
 TIME_ZONE = env.str("TIME_ZONE", default="UTC")
+#: The sample portal tells of each comment of a line, not only of the newest (docs/own-step.md).
+PORTAL_EACH_COMMENT = env.bool("PORTAL_EACH_COMMENT", default=False)
 LANGUAGE_CODE = env.str("LANGUAGE_CODE", default="en")
 LANGUAGES = [("en", "English"), ("pl", "Polski"), ("ja", "日本語")]
 LOCALE_PATHS = [BASE_DIR / "locale"]

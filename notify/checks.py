@@ -23,6 +23,7 @@ from .conf import conf
 from .dialects import dialect_of
 from .errors import LockUnusable, WrongKey
 from .keys import EventKey, UuidKey, kind_of
+from .messages.coalesce import EVENTS
 from .messages.names import unknown_names
 from .messages.values import ALWAYS
 from .models import KIND_LENGTH_MAX, Attempt, Channel, Control, MailQueue, RunLog
@@ -95,6 +96,9 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
     yield from check_keys(step, events)
     if isinstance(step, FlaggedStep):
         yield from check_flag(step)
+        if step.coalesce:
+            hint = "Remove coalesce: the flag says of each row whether its event has had its message."
+            yield Error("a flagged step cannot coalesce", hint=hint, obj=type(step), id="notify.E011")
 
 
 def check_keys(step: Step, events: QuerySet[Any, Any]) -> Iterator[CheckMessage]:
@@ -192,7 +196,7 @@ def check_templates(step: Step) -> Iterator[CheckMessage]:
 
 def check_names(step: Step, columns: Sequence[str]) -> Iterator[CheckMessage]:
     """W008: a template uses a name that it never gets, which renders as nothing."""
-    known = {*columns, *ALWAYS} - {"recipients", "language", "assignee"}
+    known = {*columns, *ALWAYS, *([EVENTS] if step.coalesce else [])} - {"recipients", "language", "assignee"}
     for name in step.templates:
         given = {"items", "count", *ALWAYS} if name.startswith(f"notify/mail/{step.template}.digest.") else known
         try:

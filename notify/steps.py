@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import BigIntegerField, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value
+from django.db.models import BigIntegerField, Exists, F, IntegerField, Min, OuterRef, Q, QuerySet, Value, Window
 from django.utils import timezone, translation
 
 from .conf import Conf, as_moment
@@ -73,6 +73,8 @@ class Event(NamedTuple):
     asked_language: str = ""
     #: What people call the event, where its key is made of other columns; the templates' ``key`` then.
     original_key: str = ""
+    #: All events of a message that stands for several, oldest first; empty where it stands for this one.
+    members: tuple["Event", ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,9 @@ class Step:
     task: ClassVar[str | None] = None
     #: Groups per pass at most: True for NOTIFY_BREAKER, a number of its own, False for no limit.
     breaker: ClassVar[bool | int] = False
+    #: Whether all new events of one key in a pass become one message. Each has its own control row, and the templates
+    #: get all of them as ``events``, oldest first, beside the values of the newest.
+    coalesce: ClassVar[bool] = False
     #: Events older than this are never notified; the later of this and NOTIFY_NOT_BEFORE counts.
     not_before: ClassVar[datetime | None] = None
     #: Whether an ordinary pass looks back NOTIFY_LOOKBACK only. False where the query itself finds few rows.
@@ -225,6 +230,9 @@ class Step:
             found = found.filter(event_at__gte=scope.since)
         if not_before is not None:
             found = found.filter(event_at__gte=not_before)
+        if self.coalesce:
+            # All of a key together, the key with the oldest event first.
+            return found.order_by(Window(Min("event_at"), partition_by=[F("key")]), "key", "event_at", "key2")
         return found.order_by("event_at", "key", "key2")
 
 

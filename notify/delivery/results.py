@@ -13,7 +13,6 @@ from ..models import ADDRESS_LENGTH_MAX, ERROR_CHARS_MAX, AttemptOutcome, HeldFo
 from ..notes import Note, as_data, from_data, note
 from ..text import stored
 from ..transports.base import Result
-from ..transports.replies import is_mailbox_gone
 from .claims import Claim
 from .email import key_of
 from .schedule import retry_at
@@ -168,6 +167,5 @@ def reduce(settlement: Settlement, reason: str) -> list[Settlement]:
 def gone_mailboxes(tries: Iterable[Try]) -> Iterator[tuple[str, str]]:
     """Yield the addresses that the server says do not exist, with its words."""
     for part, result, _at in ((each.part, each.result, each.at) for each in tries):
-        if part >= 0 and result.outcome == AttemptOutcome.REFUSED and is_mailbox_gone(result.reply):
-            words = (result.reply.code, result.reply.enhanced, result.reply.text)
-            yield result.recipient, " ".join(map(str, words))
+        if part >= 0 and result.outcome == AttemptOutcome.REFUSED and result.is_gone:
+            yield result.recipient, str(result.reply)

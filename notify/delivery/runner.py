@@ -279,7 +279,7 @@ def dispatch(run: DeliveryRun) -> None:
                 # It may join that one's digest; whether it has is known when that one is done.
                 passed_over.append(claim)
                 continue
-            joining = joining_mails(claim.mail, using=run.using, worker=run.worker, now=run.now())
+            joining = joining_mails(claim.mail, using=run.using, worker=run.worker, now=run.now(), conf=run.conf)
             claim = replace(claim, joining=joining)
         run.in_hand[claim.mail.pk] = claim
         if run.times:

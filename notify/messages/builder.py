@@ -13,6 +13,7 @@ from ..models import MailState
 from ..notes import Note, english, note
 from ..steps import Event, Step, is_parent
 from ..text import TENANT_UNITS_MAX, is_tenant, one_line, shorten
+from .coalesce import as_coalesced
 from .columns import roundtrip_all
 from .names import is_used
 from .options import NONE, Options, has_options, read_options
@@ -51,6 +52,8 @@ def reads_event_at(step: Step) -> bool:
 
 def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:
     """Make each event's message, in order; one that cannot be made is ``blocked`` with its reason, the others go on."""
+    if step.coalesce:
+        events = [as_coalesced(event) for event in events]
     made: dict[int, Message] = {}
     # Language by language, because changing it takes longer than making a message.
     by_language: dict[str, list[int]] = {}

@@ -75,6 +75,8 @@ class Result:
     reply: Reply = field(default_factory=Reply)
     #: Whether a "not now" only means "not in this transaction": it is tried again at once and costs no attempt.
     is_free: bool = False
+    #: Whether the refusal says that there is no such mailbox, so that no mail will ever arrive there.
+    is_gone: bool = False
 
 
 def same_for_all(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:

@@ -15,7 +15,7 @@ from ..addresses import wire_address
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
 from .base import Email, Reply, Result, own_reply, same_for_all
-from .replies import error_text, is_channel_trouble, parse_reply, verdict
+from .replies import error_text, is_channel_trouble, is_mailbox_gone, parse_reply, verdict
 
 #: What django-anymail says of a recipient (its documentation, "Tracking sent mail", version 13).
 ANYMAIL_REFUSED = frozenset({"invalid", "rejected", "failed"})
@@ -121,7 +121,7 @@ def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
     if wire_address(address) not in answers:
         return Result(address, AttemptOutcome.DEFERRED, own_reply("backend_gave_no_reason"))
     reply = parse_reply(*answers[wire_address(address)])
-    return Result(address, verdict(reply), reply)
+    return Result(address, verdict(reply), reply, is_gone=is_mailbox_gone(reply))
 
 
 def http_answered(letter: Email, error: Exception) -> list[Result]:

@@ -33,8 +33,15 @@ MAILBOX = re.compile(r"mail\s?box|user.{0,20}(?:quota|full)|gr[ae]y.?list", re.I
 #: Enhanced statuses of a system or a mailbox: other detail than "policy".
 SYSTEM_STATUSES = ("4.3.",)
 MAILBOX_STATUSES = ("4.2.", "4.1.")
-#: Statuses of refusals that say the mailbox is not there, and not that it dislikes this mail.
-NO_MAILBOX_STATUSES = ("5.1.0", "5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10", "5.2.1")
+#: Statuses of refusals that say the mailbox is not there, and not that somebody dislikes this mail or its sender.
+NO_MAILBOX_STATUSES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10", "5.2.1"})
+#: Words by which a refusal without a status is about policy, relaying, the sender or a full mailbox.
+POLICY = re.compile(
+    r"relay|polic|spam|unsolicited|virus|content|reputation|block|black.?list|deny|denied|denies|banned|listed|r?bl\b|abuse"
+    r"|sender|client|host|helo|ehlo|\bfrom\b|authenticat|authoriz|permi|allow|forbidden|access|spf|dkim|dmarc|\bptr\b"
+    r"|reverse|\btls\b|encrypt|limit|quota|full|space|storage|size|too|rate|temporar|try|later|gr[ae]y|loop|domain|dns",
+    re.IGNORECASE,
+)
 
 
 @lru_cache(maxsize=64)
@@ -81,7 +88,9 @@ def verdict(reply: Reply) -> AttemptOutcome:
 
 
 def is_mailbox_gone(reply: Reply) -> bool:
-    """Whether a refusal is about the mailbox itself, so that no mail will ever arrive there."""
+    """Whether a refusal of a recipient (at RCPT, and nowhere else) says that there is no such mailbox."""
+    if reply.code is None or not 500 <= reply.code < 600:
+        return False
     if reply.enhanced:
         return reply.enhanced in NO_MAILBOX_STATUSES
-    return reply.code in (550, 551, 553)
+    return reply.code == 550 and not POLICY.search(reply.text)

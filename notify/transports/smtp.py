@@ -26,6 +26,7 @@ from .replies import (
     SIZE_CODES,
     error_text,
     is_channel_trouble,
+    is_mailbox_gone,
     parse_reply,
     verdict,
 )
@@ -80,10 +81,6 @@ class Answers:
     data: Reply
     #: Why the answers ended early: the connection closed, or the server said that it closes it.
     cut: Reply | None = None
-
-
-class ClosedInMail(VerdictUnclear):
-    """The connection was closed without an answer, after the sender was accepted."""
 
 
 class SmtpTransport:
@@ -190,23 +187,16 @@ class SmtpTransport:
         is_used = self.mails > 0
         try:
             return self.converse(letter, packed, give_up_at)
-        except VerdictUnclear as unclear:
+        except VerdictUnclear:
             self.close()
             if not is_used:
-                return self.give_in(unclear)
+                raise
         # Servers end a conversation after some mails or some idle time. That is no trouble: begin another.
         try:
             return self.converse(letter, packed, give_up_at)
-        except VerdictUnclear as unclear:
+        except VerdictUnclear:
             self.close()
-            return self.give_in(unclear)
-
-    def give_in(self, unclear: VerdictUnclear) -> Sequence[Result]:
-        """Return what trouble on a fresh connection means. Raises: VerdictUnclear."""
-        if isinstance(unclear, ClosedInMail):
-            # This mail got further than MAIL, so it may be what the server stumbles over; the next may pass.
-            return unclear.results
-        raise unclear
+            raise
 
     def converse(self, letter: Email, message: bytes, give_up_at: float) -> list[Result]:
         """Run one SMTP transaction. Raises: ChannelDown and its kinds, before anything was sent."""
@@ -345,7 +335,7 @@ class SmtpTransport:
         if failure is not None:
             if not 400 <= code < 600:
                 reply = Reply(text=f"{error_text(failure)} (at the body)")
-                raise ClosedInMail(str(reply), same_for_all(accepted, AttemptOutcome.DEFERRED, reply))
+                raise VerdictUnclear(str(reply), same_for_all(accepted, AttemptOutcome.DEFERRED, reply))
             self.is_in_body = True
         elif not (200 <= code < 300 or 400 <= code < 600):
             self.close()
@@ -397,7 +387,8 @@ def rcpt_results(letter: Email, answers: Answers) -> list[Result]:
     has_accepted = False
     for recipient, reply in zip(letter.recipients, answers.rcpts, strict=True):
         outcome = verdict(reply)
-        found.append(Result(recipient, outcome, reply, is_free=reply.code == 452 and has_accepted))
+        is_gone = is_mailbox_gone(reply)
+        found.append(Result(recipient, outcome, reply, is_free=reply.code == 452 and has_accepted, is_gone=is_gone))
         has_accepted = has_accepted or outcome == AttemptOutcome.SENT
     return found
 
@@ -415,8 +406,10 @@ def body_not_asked_for(others: list[Result], accepted: tuple[str, ...], answers:
         accepted, AttemptOutcome.DEFERRED if outcome == AttemptOutcome.SENT else outcome, stopped
     )
     reasons = [answers.data] if accepted else [result.reply for result in others]
+    if answers.cut == LATE:
+        return found
     if answers.cut and answers.cut.code is None and any(reply is answers.cut for reply in reasons):
-        raise ClosedInMail(str(answers.cut), found)
+        raise VerdictUnclear(str(answers.cut), found)
     if trouble := next((reply for reply in reasons if is_channel_trouble(reply)), None):
         raise VerdictUnclear(str(trouble), found)
     return found
@@ -427,7 +420,8 @@ def sender_refused(letter: Email, answers: Answers) -> list[Result]:
     reply = answers.mail
     outcome = verdict(reply)
     deferred = same_for_all(letter.recipients, AttemptOutcome.DEFERRED, reply)
-    if is_cut(reply) or is_channel_trouble(reply):
+    if outcome == AttemptOutcome.DEFERRED and not is_confused(reply) and reply != LATE:
+        # Nothing but the sender and the size is known to the server by then: most mails have the same sender.
         raise VerdictUnclear(str(reply), deferred)
     if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
         # Most often the sender is the site's: the next mail has the same.
