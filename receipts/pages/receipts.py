@@ -135,7 +135,7 @@ class ChangeAdmin(ReadOnlyAdmin):
         row = super().get_row(request, pk)
         # SQL Server takes a key with a blank at its end for the same.
         if row.pk != pk:
-            raise Http404(_("There is no such row."))
+            raise Http404(_("Row not found."))
         return row
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
