@@ -22,6 +22,7 @@ from notify.transports.memory import MemoryTransport
 from tests.factories import NOW
 from tests.notify.samples import do_pass
 from tests.notify.test_keys import make_customer, make_invoice, make_ticket
+from tests.notify.test_page_actions import MAILS, confirm
 from tests.shop.models import Invoice, Ticket
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -176,8 +177,7 @@ def test_a_page_shows_and_releases_it(add_step, olga):
     [mail] = MailQueue.objects.all()
 
     page = olga.get(reverse("admin:notify_mailqueue_change", args=[mail.pk])).content.decode()
-    data = {"pk": [mail.pk], "scope": "selected", "confirmed": "1"}
-    olga.post(reverse("admin:notify_mailqueue_act", args=["release"]), data)
+    confirm(olga, f"{MAILS}action/release/", {"pk": [mail.pk], "scope": "selected"})
 
     assert "withdrawn" in page
     assert states() == {"A": "queued"}
