@@ -84,7 +84,9 @@ def test_m14_a_worker_killed_at_any_write_leaves_at_most_one_mail_uncertain():
         assert check_end(server, mails) == "sent sent"
         for kill in points(ended.writes):
             mails = make_two(server)
-            assert bear(kill).killed
+            # How many commits two mails need depends on when the writer is ready: fewer may have been enough.
+            killed = bear(kill).killed
+            assert killed or state(mails[0]) == state(mails[1]) == "sent"
             ends[kill] = check_end(server, mails)
 
     assert set(ends.values()) == {"sent sent", "uncertain sent", "sent uncertain"}, ends
