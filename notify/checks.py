@@ -54,7 +54,7 @@ def check_variables(**kwargs: Any) -> list[CheckMessage]:
 
 @register("notify")
 def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002 to E011, W001, W003, W008: what a step declares does not fit together."""
+    """E002 to E012, W001, W003, W008: what a step declares does not fit together."""
     return [message for step in registered() for message in check_step(step)]
 
 
@@ -95,6 +95,11 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
         hint = "Take them away, or digest."
         text = f"mails of a digest go to one recipient each, without {', '.join(given)} of their own"
         yield Error(text, hint=hint, obj=type(step), id="notify.E011")
+    own = type(step).recheck_events is not Step.recheck_events
+    if step.recheck and isinstance(step, FlaggedStep) and not own:
+        hint = "Return from recheck_events() the events that are still true, whatever their flag."
+        text = "recheck asks events(), which does not give an event any more once its flag is raised"
+        yield Error(text, hint=hint, obj=type(step), id="notify.E012")
     yield from check_event_time(step, events)
     yield from check_names(step, columns_of(events))
     yield from check_keys(step, events)

@@ -42,9 +42,19 @@ from .claims import (
     take_over,
 )
 from .lanes import Begin, Finished, Job, Lane
-from .planner import Block, Hold, Send
+from .planner import Block, Hold, Send, Withdraw
 from .recovery import rescue
-from .results import DeliveryReport, Settlement, Try, as_attempts, block_values, conclude, gone_mailboxes, hold_values
+from .results import (
+    DeliveryReport,
+    Settlement,
+    Try,
+    as_attempts,
+    block_values,
+    conclude,
+    gone_mailboxes,
+    hold_values,
+    withdraw_values,
+)
 from .writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -250,7 +260,7 @@ def add_claims(run: DeliveryRun, ids: Sequence[int]) -> None:
     mails = MailQueue.objects.using(run.using).filter(pk__in=ids, worker=run.worker).select_related("control")
     place = {pk: number for number, pk in enumerate(ids)}
     found = sorted(mails, key=lambda mail: place[mail.pk])
-    claims = load_claims(found, using=run.using, conf=run.conf)
+    claims = load_claims(found, using=run.using, conf=run.conf, now=run.now())
     run.suppressed |= suppressed_among(claims, using=run.using, conf=run.conf)
     run.waiting.extend(claims)
 
@@ -383,6 +393,8 @@ def finish_mail(run: DeliveryRun, finished: Finished) -> None:
         values = hold_values(plan.reason, plan.until)
     elif isinstance(plan, Block):
         values = block_values(*plan.problem)
+    elif isinstance(plan, Withdraw):
+        values = withdraw_values(plan.reason)
     else:
         values = conclude(claim, tries, conf=run.conf, now=run.now(), random=run.random)
     followers = plan.followers if isinstance(plan, Send) else ()
