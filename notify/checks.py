@@ -1,6 +1,7 @@
 """System checks: what is wrong with a site's settings, steps or database, before a pass finds out."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from django.apps import AppConfig
@@ -18,8 +19,10 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.utils import timezone
 
+from kwit.environment import check_environment
+
 from .clock import future, lease_end_max
-from .conf import conf
+from .conf import Conf, conf
 from .dialects import dialect_of
 from .errors import LockUnusable, WrongKey
 from .keys import EventKey, UuidKey, kind_of
@@ -41,6 +44,12 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     except ImproperlyConfigured as error:
         return [Error(str(error), hint="See docs/reference.md for names, types and defaults.", id="notify.E001")]
     return []
+
+
+@register("notify")
+def check_variables(**kwargs: Any) -> list[CheckMessage]:
+    """W009: a variable of the environment looks like a setting of NOTIFY, and the settings do not read it."""
+    return check_environment("NOTIFY", {f"NOTIFY_{one.name}": one.name for one in fields(Conf)}, id="notify.W009")
 
 
 @register("notify")
