@@ -128,7 +128,8 @@ class ReceiptsSqlite(SqliteDialect, ReceiptsDialect):
         FROM approved WHERE {shape.where_clause("approved", "{} IS {}")}"""
         with connection.cursor() as cursor:
             cursor.execute(sql, [json.dumps(rows), *shape.params(tenant)])
-            return int(cursor.rowcount)
+            # The module counts only statements that begin with UPDATE, and this one begins with WITH.
+            return int(cursor.execute("SELECT changes()").fetchone()[0])
 
     def audit_fields(self, connection: BaseDatabaseWrapper, change_id: str, rows: Sequence[Sequence[Any]]) -> None:
         extracted = ", ".join(f"json_extract(value, '$[{at}]')" for at in range(len(AUDIT_COLUMNS)))
