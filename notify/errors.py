@@ -45,6 +45,22 @@ class UnknownMail(NotifyError):
     """A mail, a task or an event was asked for that is not there."""
 
 
+class Unusable(NotifyError):
+    """Something that a step says of its mails cannot be used; ``note`` says what, for the row."""
+
+    def __init__(self, reason: Any) -> None:
+        self.note = reason
+        super().__init__(reason.english)
+
+
+class UnusableOption(Unusable):
+    """A sender, a reply address or a header is none."""
+
+
+class UnusableAttachment(Unusable):
+    """A file of a mail is missing, or its files are too large."""
+
+
 class WrongKey(NotifyError):
     """What was given as an event's key cannot be one."""
 

@@ -77,6 +77,9 @@ SENTENCES: dict[str, str | Promise] = {
         "the tenant, %(given)s, is not a text of at most %(max)s characters without control characters and "
         "without a blank at an end"
     ),
+    "unusable_option": _("%(option)s cannot be used: %(given)s"),
+    "attachment_missing": _("the file %(name)s is missing"),
+    "attachments_too_large": _("with the file %(name)s the attachments are larger than NOTIFY_ATTACHMENT_BYTES"),
     "cannot_be_made": _("cannot be made: %(error)s"),
     "cannot_be_read": _("cannot be read: %(error)s"),
     "refused_by_database": _("refused by the database: %(error)s"),

@@ -75,7 +75,9 @@ def is_readable(target: Target) -> bool:
     if type(target.id) is not int:
         return False
     if isinstance(target, FieldTarget):
-        return all(value is None or isinstance(value, str | int) for value in target.values.values())
+        return bool(target.values) and all(
+            value is None or isinstance(value, str | int) for value in target.values.values()
+        )
     return type(target.revision) is int and type(target.qty) is int
 
 

@@ -1,12 +1,15 @@
 """Claim due mails and load what planning has to know of each; give back what was not begun."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import connections, transaction
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast, Lower
 
-from ..addresses import Recipients
+from ..addresses import Recipients, spellings
 from ..conf import Conf
 from ..dialects import dialect_of
 from ..models import Attempt, MailQueue, MailState, Suppression
@@ -137,22 +140,45 @@ def companions_of(mails: Sequence[MailQueue], *, using: str, conf: Conf) -> dict
     return found
 
 
-def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime) -> tuple[MailQueue, ...]:
-    """Return the mails that could join this one in a digest now."""
-    mails = MailQueue.objects.using(using).select_related("control")
-    joining = mails.free_for(worker, now).filter(
-        control__kind=mail.control.kind,
-        template=mail.template,
-        language=mail.language,
-        recipients=mail.recipients,
-        # Who may see one tenant's mails would else read another's in the digest.
-        tenant=mail.tenant,
-        state=MailState.QUEUED,
-        attempts=0,
-        message_text="",
-        digest_of__isnull=True,
+def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime, conf: Conf) -> tuple[MailQueue, ...]:
+    """Return the mails that could join this one in a digest now: to the same mailbox, however it is spelled."""
+    mails, keys = MailQueue.objects.using(using).select_related("control"), mailboxes_of(mail, conf)
+    joining = (
+        mails.alias(to=Lower(Cast("recipients", TextField())))
+        .free_for(worker, now)
+        .filter(
+            Q(recipients=mail.recipients) | Q(to__in=stored_spellings(keys)),
+            control__kind=mail.control.kind,
+            template=mail.template,
+            language=mail.language,
+            # Who may see one tenant's mails would else read another's in the digest.
+            tenant=mail.tenant,
+            state=MailState.QUEUED,
+            attempts=0,
+            message_text="",
+            digest_of__isnull=True,
+        )
     )
-    return tuple(joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1])
+    found = joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1]
+    return tuple(other for other in found if mailboxes_of(other, conf) == keys)
+
+
+def mailboxes_of(mail: MailQueue, conf: Conf) -> frozenset[str]:
+    """Return the keys of a mail's recipients, and what is nobody's address as it is."""
+    people = recipients_of(mail, conf)
+    return frozenset([*(key_of(address, conf) for address in people.good), *people.bad])
+
+
+def stored_spellings(keys: Collection[str]) -> list[str]:
+    """Return how a list of one recipient may stand in the database, in lower case; of several, only as it does."""
+    # PostgreSQL keeps letters, the others keep what Python's encoder wrote.
+    return [
+        json.dumps([spelling], ensure_ascii=is_ascii)
+        for key in keys
+        if len(keys) == 1
+        for spelling in spellings(key)
+        for is_ascii in (True, False)
+    ]
 
 
 def suppressed_among(claims: Iterable[Claim], *, using: str, conf: Conf) -> frozenset[str]:

@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..conf import Conf
+from ..errors import UnusableAttachment
 from ..messages.bodies import Body
+from ..messages.options import File, read_files
 from ..models import AttemptOutcome, HeldFor, MailQueue
 from ..notes import Note, from_data, note
 from ..steps import Step, step_of
@@ -88,6 +90,7 @@ class Content(NamedTuple):
     subject: str = ""
     followers: tuple[int, ...] = ()
     joining: tuple[int, ...] = ()
+    files: tuple[File, ...] = ()
 
 
 def plan_mail(claim: Claim, context: PlanContext) -> Plan:
@@ -106,7 +109,11 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
         return Send(unsent=unsent)
     if not mail.subject:
         return Block((note("empty_subject"),), unsent)
-    content = make_content(claim, step, context)
+    try:
+        files = read_files(step, mail, bytes_max=conf.ATTACHMENT_BYTES)
+    except UnusableAttachment as error:
+        return Block((error.note,), unsent)
+    content = make_content(claim, step, context)._replace(files=files)
     return Send(
         envelopes=tuple(make_envelope(claim, part, content, context, is_first=part is parts[0]) for part in parts),
         unsent=unsent,
@@ -138,6 +145,7 @@ def make_envelope(claim: Claim, part: Part, content: Content, context: PlanConte
         token=token,
         conf=context.conf,
         digest_subject=content.subject,
+        files=content.files,
     )
     if not is_first:
         return Envelope(mail_id=mail.pk, part=part.number, email=email)

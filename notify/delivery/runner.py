@@ -49,6 +49,9 @@ from .writer import Writer
 
 logger = logging.getLogger(__name__)
 
+#: Marks what the report says, too, for whoever prints the report where the log goes.
+IN_REPORT = {"is_in_report": True}
+
 #: Seconds between two looks at whether we are asked to stop, when nothing else happens.
 SLICE_S = 0.2
 #: Claimed mails beyond those that the lanes have: few, so that another worker finds some, and enough for one claim to
@@ -177,7 +180,9 @@ def deliver_due(
         channel=first.name,
     )
     run.read_clock()
-    run.report.uncertain += rescue(using=using, now=run.now(), conf=settings)
+    rescued = rescue(using=using, now=run.now(), conf=settings)
+    run.report.uncertain += rescued.uncertain
+    run.writer.refused += rescued.refused
     try:
         if not begin_portion(run, only):
             deliver_all(run)
@@ -264,7 +269,7 @@ def dispatch(run: DeliveryRun) -> None:
                 # It may join that one's digest; whether it has is known when that one is done.
                 passed_over.append(claim)
                 continue
-            joining = joining_mails(claim.mail, using=run.using, worker=run.worker, now=run.now())
+            joining = joining_mails(claim.mail, using=run.using, worker=run.worker, now=run.now(), conf=run.conf)
             claim = replace(claim, joining=joining)
         run.in_hand[claim.mail.pk] = claim
         if run.times:
@@ -447,7 +452,7 @@ def settlement_of(
 
 def pause(run: DeliveryRun, error: ChannelDown) -> None:
     """Pause the channel and say so, once for the run; what was taken for a mail's own trouble costs it nothing."""
-    logger.error("%s", error)
+    logger.error("%s", error, extra=IN_REPORT)
     run.report.error = str(error)
     refund(run)
     rest = pause_channel(run.channel, reason=str(error), now=run.now(), conf=run.conf, using=run.using)
@@ -480,6 +485,8 @@ def end_run(run: DeliveryRun) -> None:
             run.jobs.put(None)
         for thread in run.threads:
             thread.join(JOIN_S)
+        if run.writer.refused and not run.report.error:
+            run.report.error = f"the database refuses to record {'; '.join(run.writer.refused)}"
         give_back(using=run.using, worker=run.worker)
 
 

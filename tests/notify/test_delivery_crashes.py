@@ -241,6 +241,7 @@ def test_the_command_stops_cleanly_on_sigterm():
         child = start_child(
             "django.core.management:call_command",
             "notify_deliver",
+            "--lanes=1",
             environment=smtp_environment(server),
         )
         assert reached.wait(60)

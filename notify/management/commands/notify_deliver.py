@@ -12,7 +12,7 @@ from ...delivery.dispatch import send_due
 from ...errors import NotifyError
 from ..command import NotifyCommand
 from ..reports import delivery_json, delivery_lines
-from ..shutdown import stopping_on_sigterm
+from ..shutdown import reporting_once, stopping_on_sigterm
 
 
 class Command(NotifyCommand):
@@ -31,7 +31,7 @@ class Command(NotifyCommand):
     def handle(self, *, database: str | None, limit: int | None, lanes: int | None, **options: Any) -> None:
         """Deliver; SIGTERM lets each lane finish its mail."""
         try:
-            with self.own_stdout(), stopping_on_sigterm() as is_stopping:
+            with self.own_stdout(), reporting_once(), stopping_on_sigterm() as is_stopping:
                 report = send_due(using=database, limit=limit, lanes=lanes, is_stopping=is_stopping)
         except NotifyError as error:
             raise CommandError(str(error)) from error
