@@ -178,6 +178,8 @@ def write_unreadable(rows: Sequence[Unreadable], step: Step, context: PassContex
 
 def scope_of(step: Step, context: PassContext) -> Scope:
     """Return the window of this step in this pass."""
+    if context.baseline_since is not None:
+        return Scope(now=context.now, since=context.baseline_since)
     is_whole = context.is_full or context.is_baseline or not step.is_windowed
     return Scope(now=context.now, since=None if is_whole else context.now - context.conf.LOOKBACK)
 
