@@ -19,7 +19,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.security, deploy=True)
-def check_metrics_door(**kwargs: Any) -> list[CheckMessage]:
+def check_metrics_open(**kwargs: Any) -> list[CheckMessage]:
     """W002: everybody may read /metrics."""
     try:
         is_open = kwit_settings().METRICS_OPEN

@@ -16,7 +16,7 @@ from kwit.admin.filters import ChoiceFilter, Filter, equals
 from notify.models import Control
 from notify.pages.explain import explain_url
 from receipts.models import StoredPlan
-from receipts.pages.plan_drafts import plan_act
+from receipts.pages.plan_drafts import plan_action
 
 from .models import LineState, OrderLine
 from .notifications import CommentAdded, LineRejected, OrderRegistered
@@ -59,8 +59,8 @@ class OrderLineAdmin(ReadOnlyAdmin):
         ChoiceFilter("state", gettext_lazy("State"), equals("state"), choices=states),
     )
     list_actions = (
-        plan_act(kind="cancel", label=gettext_lazy("Plan their cancellation")),
-        plan_act(kind="accept", label=gettext_lazy("Plan their acceptance")),
+        plan_action(kind="cancel", label=gettext_lazy("Plan their cancellation")),
+        plan_action(kind="accept", label=gettext_lazy("Plan their acceptance")),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

@@ -1,8 +1,8 @@
 """
-Which tenants' rows a user may see.
+Row visibility by tenant.
 
-A user belongs to tenants (``kwit_membership``) and sees only their rows; whoever has ``kwit.see_all_tenants`` sees all.
-Without either one sees nothing that belongs to a tenant.
+A user is a member of tenants (``kwit_membership``) and sees only their rows; the permission ``kwit.see_all_tenants``
+shows all. Without either, no row that belongs to a tenant is visible.
 """
 
 from typing import Any, TypeVar

@@ -280,9 +280,9 @@ def test_wrong_settings_are_a_finding_that_does_not_name_the_secret(settings, gi
 
 def test_an_open_address_is_a_finding_of_check_deploy(settings):
     settings.KWIT = {"METRICS_OPEN": True}
-    assert [one.id for one in checks.check_metrics_door()] == ["kwit.W002"]
+    assert [one.id for one in checks.check_metrics_open()] == ["kwit.W002"]
     settings.KWIT = {}
-    assert checks.check_metrics_door() == []
+    assert checks.check_metrics_open() == []
 
 
 def names_scraped(found: dict[Any, float]) -> set[str]:
