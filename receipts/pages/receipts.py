@@ -64,6 +64,7 @@ class ChangeAdmin(ReadOnlyAdmin):
         gettext_lazy("reconciled"),
     )
     tenant_lookup = "tenant"
+    names_tenants = True
     numbers = frozenset({3})
     filters = (
         Filter("change_id", gettext_lazy("change_id"), equals("pk")),
