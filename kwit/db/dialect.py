@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, cast
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, InternalError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.timezone import is_aware, make_naive
 
@@ -137,7 +137,7 @@ class PostgresqlDialect(Dialect):
             # The client noticed it, not the server.
             return isinstance(error, OperationalError | InterfaceError)
         # A session that a timeout has ended is an InternalError for Django.
-        return isinstance(error, DatabaseError | InterfaceError) and code.startswith(self.LOST)
+        return isinstance(error, OperationalError | InterfaceError | InternalError) and code.startswith(self.LOST)
 
 
 class SqlServerDialect(Dialect):
