@@ -16,7 +16,13 @@ NO = ("false", "off", "n", "no", "0", "")
 
 
 def duration_of(text: str) -> timedelta:
-    """Read ``1 day``, ``2 days``, ``36:00:00`` or ``P1DT12H``. Raises: ValueError."""
+    """
+    Read ``1 day``, ``2 days``, ``36:00:00`` or ``P1DT12H``. Raises: ValueError.
+
+    Two parts are refused: ``24:00`` would be 24 minutes to Django and a day to whoever wrote it.
+    """
+    if text.count(":") == 1:
+        raise ValueError(f"{text!r} may be minutes or hours; write '24:00:00' or '00:24:00'")
     value = parse_duration(text.replace("days", "").replace("day", "").strip() + " 00:00:00" if "day" in text else text)
     if value is None:
         raise ValueError(f"{text!r} is not a duration; write '1 day', '36:00:00' or 'P1DT12H'")

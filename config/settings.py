@@ -138,7 +138,10 @@ NOTIFY = {
     "MAILER": env.str("NOTIFY_MAILER", default="default"),
     "FROM_EMAIL": env.str("NOTIFY_FROM_EMAIL", default=""),
     "MESSAGE_ID_DOMAIN": env.str("NOTIFY_MESSAGE_ID_DOMAIN", default=""),
+    "SITE_URL": env.str("NOTIFY_SITE_URL", default=""),
+    "ATTACHMENT_BYTES": env.int("NOTIFY_ATTACHMENT_BYTES", default=10 * 2**20),
     "UNSUBSCRIBE": env.str("NOTIFY_UNSUBSCRIBE", default=""),
+    "SMTP_ALLOW_CLEAR_AUTH": env.bool("NOTIFY_SMTP_ALLOW_CLEAR_AUTH", default=False),
     "ATTEMPTS_MAX": env.int("NOTIFY_ATTEMPTS_MAX", default=12),
     "RETRY_BASE": env.duration("NOTIFY_RETRY_BASE", default="00:01:00"),
     "RETRY_MAX": env.duration("NOTIFY_RETRY_MAX", default="04:00:00"),
@@ -282,6 +285,8 @@ SECURE_REFERRER_POLICY = "same-origin"
 
 USE_TZ = True
 TIME_ZONE = env.str("TIME_ZONE", default="UTC")
+#: The sample portal tells of each comment of a line, not only of the newest (docs/own-step.md).
+PORTAL_EACH_COMMENT = env.bool("PORTAL_EACH_COMMENT", default=False)
 LANGUAGE_CODE = env.str("LANGUAGE_CODE", default="en")
 LANGUAGES = [("en", "English"), ("pl", "Polski"), ("ja", "日本語")]
 LOCALE_PATHS = [BASE_DIR / "locale"]

@@ -1,7 +1,7 @@
 """
-What the sign-in's throttle (django-axes) asks of this site: who is trying, from where, and what a locked one sees.
+Callables for the sign-in throttle (django-axes): user name, client address, and the page of a locked user.
 
-A lock is the same for a right password and a wrong one, and for a name that exists and one that does not.
+A lock looks the same for a right and a wrong password, and for a user who exists and one who does not.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ IPV6_PREFIX = 64
 
 
 def client_name(request: HttpRequest, credentials: Mapping[str, Any] | None = None) -> str:
-    """Return the name that somebody tries, so folded that writing it otherwise gives no further attempts."""
+    """Return the user name, normalised so that another spelling gives no further attempts."""
     given = credentials if credentials is not None else request.POST
     name = str(given.get("username") or given.get("login") or "")
     return unicodedata.normalize("NFKC", name).casefold().strip().replace("\0", "")[:NAME_CHARS_MAX]
@@ -53,7 +53,7 @@ def client_address(request: HttpRequest) -> str | None:
 
 
 def locked_out(request: HttpRequest, response: Any, credentials: Any) -> HttpResponse:
-    """Return the page of somebody who has tried too often: for how long, and whom to ask."""
+    """Return the page after too many attempts, with the remaining time."""
     cool_off: timedelta = settings.AXES_COOLOFF_TIME
     now = timezone.now()
     context = {

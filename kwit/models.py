@@ -26,22 +26,22 @@ class Action(models.Model):
     """
     One action that a person took on these pages.
 
-    Written before the work begins and closed after it, so that one whose process died stays ``open``. The actor is a
-    name, not a key: the row outlives the user, and the user table may sit in another database.
+    Inserted before the work and closed after it, so that one whose process died stays ``open``. The actor is a name,
+    not a key: the row outlives the user, and users may be in another database.
     """
 
-    at = UtcDateTimeField(_("when"), db_default=UtcNow())
-    actor = models.CharField(_("who"), max_length=NAME_CHARS_MAX)
-    name = models.CharField(_("what"), max_length=100)
-    subject = models.CharField(_("on what"), max_length=100)
-    scope = models.CharField(_("which"), max_length=SCOPE_CHARS_MAX, db_default="", blank=True)
-    asked = models.BigIntegerField(_("asked for"), db_default=0)
+    at = UtcDateTimeField(_("time"), db_default=UtcNow())
+    actor = models.CharField(_("user"), max_length=NAME_CHARS_MAX)
+    name = models.CharField(_("action"), max_length=100)
+    subject = models.CharField(_("object type"), max_length=100)
+    scope = models.CharField(_("rows"), max_length=SCOPE_CHARS_MAX, db_default="", blank=True)
+    asked = models.BigIntegerField(_("requested"), db_default=0)
     done = models.BigIntegerField(_("done"), null=True, blank=True)
     outcome = models.CharField(
         _("outcome"), max_length=10, choices=ActionOutcome.choices, db_default=ActionOutcome.OPEN
     )
     note = models.CharField(_("note"), max_length=NOTE_CHARS_MAX, db_default="", blank=True)
-    #: Whose rows it was about; empty: of no tenant, or of several.
+    #: The tenant of the rows; empty for none or several.
     tenant = models.CharField(_("tenant"), max_length=TENANT_CHARS_MAX, db_default="", blank=True)
 
     objects = models.Manager()
@@ -98,13 +98,13 @@ class Token(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="kwit_tokens", verbose_name=_("user")
     )
     name = models.CharField(_("name"), max_length=TOKEN_NAME_CHARS_MAX)
-    prefix = models.CharField(_("begins with"), max_length=20)
+    prefix = models.CharField(_("prefix"), max_length=20)
     digest = models.CharField(max_length=64, unique=True)
     #: The SHA-256 of the user's password hash when the token was made: with another password the token ends.
     password_digest = models.CharField(max_length=64, db_default="")
     created_at = UtcDateTimeField(_("created"), db_default=UtcNow())
     last_used_at = UtcDateTimeField(_("last used"), null=True, blank=True)
-    expires_at = UtcDateTimeField(_("ends"), null=True, blank=True)
+    expires_at = UtcDateTimeField(_("expires"), null=True, blank=True)
     revoked_at = UtcDateTimeField(_("revoked"), null=True, blank=True)
 
     objects = models.Manager()

@@ -1,4 +1,4 @@
-"""The addresses for machines: ``path("", include("kwit.urls"))``."""
+"""URLs for programs: ``path("", include("kwit.urls"))``."""
 
 from django.urls import path, re_path
 
@@ -12,7 +12,7 @@ urlpatterns = [
     re_path(r"^api/v1/(?P<name>[a-z-]+)/?$", api.listing),
     path("api/v1/<slug:name>", api.listing, name="api-list"),
     path("api/v1/<slug:name>/<path:key>", api.one, name="api-one"),
-    re_path(r"^api/", api.nothing),
+    re_path(r"^api/", api.unknown),
     path("healthz", health.both, name="healthz"),
     path("healthz/live", health.live, name="healthz-live"),
     path("healthz/ready", health.ready, name="healthz-ready"),

@@ -1,6 +1,7 @@
 """System checks: what is wrong with a site's settings, steps or database, before a pass finds out."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from django.apps import AppConfig
@@ -18,11 +19,14 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.utils import timezone
 
+from kwit.environment import check_environment
+
 from .clock import future, lease_end_max
-from .conf import conf
+from .conf import Conf, conf
 from .dialects import dialect_of
 from .errors import LockUnusable, WrongKey
 from .keys import EventKey, UuidKey, kind_of
+from .messages.coalesce import EVENTS
 from .messages.names import unknown_names
 from .messages.values import ALWAYS
 from .models import KIND_LENGTH_MAX, Attempt, Channel, Control, MailQueue, RunLog
@@ -43,8 +47,14 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 
 @register("notify")
+def check_variables(**kwargs: Any) -> list[CheckMessage]:
+    """W009: a variable of the environment looks like a setting of NOTIFY, and the settings do not read it."""
+    return check_environment("NOTIFY", {f"NOTIFY_{one.name}": one.name for one in fields(Conf)}, id="notify.W009")
+
+
+@register("notify")
 def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002 to E010, W001, W003, W008: what a step declares does not fit together."""
+    """E002 to E012, W001, W003, W008: what a step declares does not fit together."""
     return [message for step in registered() for message in check_step(step)]
 
 
@@ -81,11 +91,23 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
         hint = "Return Model.objects.filter(…).values(key=F(…), event_at=F(…), …)."
         yield Error(f"events() {problem}", hint=hint, obj=type(step), id="notify.E004")
         return
+    if step.digest and (given := [name for name in ("bcc", "cc", "attachments") if getattr(step, name)]):
+        hint = "Take them away, or digest."
+        text = f"mails of a digest go to one recipient each, without {', '.join(given)} of their own"
+        yield Error(text, hint=hint, obj=type(step), id="notify.E011")
+    own = type(step).recheck_events is not Step.recheck_events
+    if step.recheck and isinstance(step, FlaggedStep) and not own:
+        hint = "Return from recheck_events() the events that are still true, whatever their flag."
+        text = "recheck asks events(), which does not give an event any more once its flag is raised"
+        yield Error(text, hint=hint, obj=type(step), id="notify.E012")
     yield from check_event_time(step, events)
     yield from check_names(step, columns_of(events))
     yield from check_keys(step, events)
     if isinstance(step, FlaggedStep):
         yield from check_flag(step)
+        if step.coalesce:
+            hint = "Remove coalesce: the flag says of each row whether its event has had its message."
+            yield Error("a flagged step cannot coalesce", hint=hint, obj=type(step), id="notify.E011")
 
 
 def check_keys(step: Step, events: QuerySet[Any, Any]) -> Iterator[CheckMessage]:
@@ -183,7 +205,7 @@ def check_templates(step: Step) -> Iterator[CheckMessage]:
 
 def check_names(step: Step, columns: Sequence[str]) -> Iterator[CheckMessage]:
     """W008: a template uses a name that it never gets, which renders as nothing."""
-    known = {*columns, *ALWAYS} - {"recipients", "language", "assignee"}
+    known = {*columns, *ALWAYS, *([EVENTS] if step.coalesce else [])} - {"recipients", "language", "assignee"}
     for name in step.templates:
         given = {"items", "count", *ALWAYS} if name.startswith(f"notify/mail/{step.template}.digest.") else known
         try:

@@ -64,8 +64,14 @@ class Conf:
     FROM_EMAIL: str = ""
     #: The right-hand side of each Message-ID; the sender's domain when empty.
     MESSAGE_ID_DOMAIN: str = ""
+    #: Where the site is, for absolute links in mails: ``https://example.org``; a step may have one of its own.
+    SITE_URL: str = ""
+    #: Bytes of all attachments of one mail. Base64 makes 13 MiB of them; many servers take 20 to 25.
+    ATTACHMENT_BYTES: int = 10 * 2**20
     #: Where recipients can unsubscribe: a mailto: or https: address, ``{kind}`` is filled in. Empty: mail the sender.
     UNSUBSCRIBE: str = ""
+    #: Whether the password may go to another machine over a connection that is not encrypted.
+    SMTP_ALLOW_CLEAR_AUTH: bool = False
     #: Attempts per mail that the server answered with "not now". 12, with the pauses below, take about a day.
     ATTEMPTS_MAX: int = 12
     #: Pause before the second attempt; doubled each time, up to half as much again at random.
@@ -145,11 +151,14 @@ def as_hours(value: Any) -> tuple[time, time] | None:
         first, last = (
             (time.fromisoformat(part.strip()) for part in value.split("-")) if isinstance(value, str) else value
         )
-        is_right = isinstance(first, time) and isinstance(last, time) and first != last
-    except ValueError:
+        # With a zone the two could not be compared with the recipient's clock, which is what they are about.
+        is_right = all(isinstance(each, time) and each.tzinfo is None for each in (first, last)) and first != last
+    except (ValueError, TypeError):
         is_right = False
     if not is_right:
-        raise ImproperlyConfigured(f"NOTIFY['QUIET_HOURS'] must be two times as in '22:00-07:00', not {value!r}")
+        raise ImproperlyConfigured(
+            f"NOTIFY['QUIET_HOURS'] must be two times without a zone as in '22:00-07:00', not {value!r}"
+        )
     return first, last
 
 

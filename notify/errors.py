@@ -37,12 +37,32 @@ class TooManyConnections(ChannelDown):
     """The server takes no further connection of ours at the moment; those that are open may go on."""
 
 
+class OutcomeNotWritten(NotifyError):
+    """The database went away and stayed away: what came of the mails on the wire is not written, but found later."""
+
+
 class ClaimLost(NotifyError):
     """A mail is not this worker's any more; nothing of it was sent since that was known."""
 
 
 class UnknownMail(NotifyError):
     """A mail, a task or an event was asked for that is not there."""
+
+
+class Unusable(NotifyError):
+    """Something that a step says of its mails cannot be used; ``note`` says what, for the row."""
+
+    def __init__(self, reason: Any) -> None:
+        self.note = reason
+        super().__init__(reason.english)
+
+
+class UnusableOption(Unusable):
+    """A sender, a reply address or a header is none."""
+
+
+class UnusableAttachment(Unusable):
+    """A file of a mail is missing, or its files are too large."""
 
 
 class WrongKey(NotifyError):

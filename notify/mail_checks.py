@@ -1,18 +1,28 @@
 """System checks of how mails go out."""
 
+import re
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from django.apps import AppConfig
-from django.core.checks import CheckMessage, Warning, register
+from django.core.checks import CheckMessage, Error, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
+from .addresses import is_address, parse_mailbox
+from .checks import DOCTOR
 from .conf import conf
+from .delivery.email import sender_of
+from .errors import WrongAddress
 from .steps import Step, registered
 from .transports.factory import find_transport
 from .transports.smtp import TIMEOUT_S, SmtpTransport
+
+#: The characters of an address of RFC 3986.
+URI = re.compile(r"[A-Za-z0-9:/?#@!$&'()*+,;=._~%\[\]-]{1,900}")
 
 
 @register("notify")
@@ -31,6 +41,74 @@ def check_lease(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
     text = f"NOTIFY['LEASE'] is {settings.LEASE}, less than twice the {timeout_s:g} s that SMTP may wait for an answer"
     hint = "Make the lease longer, or the timeout of the mail settings shorter; else slow mails are left uncertain."
     return [Warning(text, hint=hint, id="notify.W005")]
+
+
+@register("notify", DOCTOR)
+def check_sender(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E030: no mail can be sent from what the settings name as the sender."""
+    try:
+        sender = sender_of(conf())
+    except (ImproperlyConfigured, TypeError):
+        return []  # E001 says so
+    try:
+        parse_mailbox(sender)
+    except WrongAddress as error:
+        text = f"the sender (NOTIFY['FROM_EMAIL'], or DEFAULT_FROM_EMAIL) is none: {error}"
+        return [Error(text, hint="Every mail would be blocked.", id="notify.E030")]
+    return []
+
+
+@register("notify", DOCTOR)
+def check_unsubscribe(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E031: the address for unsubscribing makes no lawful header."""
+    try:
+        given = conf().UNSUBSCRIBE
+    except (ImproperlyConfigured, TypeError):
+        return []
+    if not given or is_unsubscribe_address(given):
+        return []
+    text = f"NOTIFY['UNSUBSCRIBE'] is {given!r}, which is no mailto:, https: or http: address in ASCII"
+    hint = "Write mailto:name@example.org or https://example.org/path, special characters %-encoded."
+    return [Error(text, hint=hint, id="notify.E031")]
+
+
+@register("notify", DOCTOR, deploy=True)
+def check_clear_auth(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E032, W030: the password of the mail server would go, or does go, over an unencrypted connection."""
+    try:
+        transport = find_transport(conf())
+    except (ImproperlyConfigured, TypeError):
+        return []
+    if not isinstance(transport, SmtpTransport):
+        return []
+    options = transport.options
+    if not options.signs_in or options.is_encrypted or is_loopback(options.host):
+        return []
+    hint = "Turn TLS on: smtp+tls:// in EMAIL_URL, use_tls or use_ssl in Django's mail settings."
+    if options.allow_clear_auth:
+        text = f"the password for {options.host} goes over an unencrypted connection"
+        return [Warning(text, hint=hint, id="notify.W030")]
+    text = f"the connection to {options.host} is not encrypted, so the password is not sent and no mail goes out"
+    return [Error(text, hint=hint, id="notify.E032")]
+
+
+def is_unsubscribe_address(given: str) -> bool:
+    """Whether a setting makes a header of RFC 2369: a mailto: or web address in the characters of RFC 3986."""
+    text = given.replace("{kind}", "kind")
+    if not URI.fullmatch(text):
+        return False
+    parts = urlsplit(text)
+    if parts.scheme == "mailto":
+        return is_address(unquote(parts.path))
+    return parts.scheme in ("https", "http") and bool(parts.hostname)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, as far as its name says."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
 
 
 @register("notify")

@@ -46,6 +46,10 @@ class Control(models.Model):
     recipients = models.TextField(db_default="", blank=True)
     tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
     created_at = UtcDateTimeField(db_default=UtcNow())
+    #: Whose message tells of this event, too, where a step with ``coalesce`` has made one of several; NULL: its own.
+    covered_by = models.ForeignKey(
+        "self", on_delete=models.PROTECT, related_name="covers", null=True, blank=True, db_index=False
+    )
 
     objects = models.Manager()
 
@@ -54,7 +58,13 @@ class Control(models.Model):
         verbose_name = _("control row")
         verbose_name_plural = _("control table")
         constraints = [models.UniqueConstraint(fields=["kind", "key", "key2"], name="uq_notify_control_event")]
-        indexes = [TenantIndex(fields=["tenant", "id"], name="ix_notify_control_tenant")]
+        indexes = [
+            TenantIndex(fields=["tenant", "id"], name="ix_notify_control_tenant"),
+            # From a message to the other events that it tells of; most rows have none.
+            models.Index(
+                fields=["covered_by"], condition=Q(covered_by__isnull=False), name="ix_notify_control_covered"
+            ),
+        ]
 
     def __str__(self) -> str:
         if self.original_key:
@@ -132,6 +142,8 @@ class MailState(models.TextChoices):
     FAILED = "failed"
     BLOCKED = "blocked"
     UNCERTAIN = "uncertain"
+    #: Its event was no longer true when its turn came.
+    WITHDRAWN = "withdrawn"
 
 
 class HeldFor(models.TextChoices):

@@ -77,6 +77,9 @@ SENTENCES: dict[str, str | Promise] = {
         "the tenant, %(given)s, is not a text of at most %(max)s characters without control characters and "
         "without a blank at an end"
     ),
+    "unusable_option": _("%(option)s cannot be used: %(given)s"),
+    "attachment_missing": _("the file %(name)s is missing"),
+    "attachments_too_large": _("with the file %(name)s the attachments are larger than NOTIFY_ATTACHMENT_BYTES"),
     "cannot_be_made": _("cannot be made: %(error)s"),
     "cannot_be_read": _("cannot be read: %(error)s"),
     "refused_by_database": _("refused by the database: %(error)s"),
@@ -84,6 +87,9 @@ SENTENCES: dict[str, str | Promise] = {
     "all_suppressed": _("every recipient is on the suppression list"),
     "held_by": _("held by %(person)s"),
     "held_by_because": _("held by %(person)s: %(reason)s"),
+    "withdrawn": _("withdrawn: the step's query does not give this event any more"),
+    "cannot_be_rechecked": _("the step's query cannot be asked whether the event is still true: %(error)s"),
+    "released_though_gone": _("released by %(person)s although its event was gone"),
     "made_anew": _("made anew; not yet released"),
     # An attempt.
     "address_invalid": _("not an address"),

@@ -9,10 +9,15 @@ from uuid import UUID
 
 from django.db import models
 
+from .addresses import mailbox_key, spellings
 from .clock import future, lease_end_max, lease_over, not_future
 
 if TYPE_CHECKING:
     from .models import Attempt, MailQueue, RunLog, Suppression, TaskQueue  # noqa: F401 - in the quotes below
+
+
+#: Below the 2,100 parameters of SQL Server.
+ADDRESSES_PER_QUERY = 1000
 
 
 class RunLogQuerySet(models.QuerySet["RunLog"]):
@@ -115,7 +120,11 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
 class SuppressionQuerySet(models.QuerySet["Suppression"]):
     """Words for suppressed addresses."""
 
-    def among(self, identities: Iterable[str]) -> set[str]:
-        """Return which of these addresses are suppressed; they are compared without case."""
-        asked = {identity.lower() for identity in identities}
-        return set(self.filter(address__in=asked).values_list("address", flat=True)) if asked else set()
+    def among(self, addresses: Iterable[str]) -> set[str]:
+        """Return the keys (``mailbox_key``) of those of these addresses that are suppressed."""
+        asked = sorted({spelling for address in addresses for spelling in spellings(address)})
+        found = set[str]()
+        for start in range(0, len(asked), ADDRESSES_PER_QUERY):
+            rows = self.filter(address__in=asked[start : start + ADDRESSES_PER_QUERY])
+            found.update(mailbox_key(row, fold_local_part=True) for row in rows.values_list("address", flat=True))
+        return found

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import BigIntegerField, Exists, F, IntegerField, OuterRef, Q, QuerySet, Value
+from django.db.models import BigIntegerField, Exists, F, IntegerField, Min, OuterRef, Q, QuerySet, Value, Window
 from django.utils import timezone, translation
 
 from .conf import Conf, as_moment
@@ -73,6 +73,23 @@ class Event(NamedTuple):
     asked_language: str = ""
     #: What people call the event, where its key is made of other columns; the templates' ``key`` then.
     original_key: str = ""
+    #: All events of a message that stands for several, oldest first; empty where it stands for this one.
+    members: tuple["Event", ...] = ()
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """
+    A file of a mail: ``path`` in a storage (an alias of ``STORAGES``), or ``content``, called when the mail is sent.
+
+    ``name`` is what recipients see, the path's last part without it.
+    """
+
+    path: str = ""
+    storage: Any = "default"
+    name: str = ""
+    content: bytes | str | Callable[[], bytes | str] | None = None
+    content_type: str = ""
 
 
 class Step:
@@ -92,6 +109,9 @@ class Step:
     task: ClassVar[str | None] = None
     #: Groups per pass at most: True for NOTIFY_BREAKER, a number of its own, False for no limit.
     breaker: ClassVar[bool | int] = False
+    #: Whether all new events of one key in a pass become one message. Each has its own control row, and the templates
+    #: get all of them as ``events``, oldest first, beside the values of the newest.
+    coalesce: ClassVar[bool] = False
     #: Events older than this are never notified; the later of this and NOTIFY_NOT_BEFORE counts.
     not_before: ClassVar[datetime | None] = None
     #: Whether an ordinary pass looks back NOTIFY_LOOKBACK only. False where the query itself finds few rows.
@@ -101,6 +121,22 @@ class Step:
     #: Whether mails wait for the end of NOTIFY_QUIET_HOURS. The time zone is the event's value ``timezone`` (a name
     #: like ``Asia/Tokyo``), the site's own where there is none.
     keeps_quiet_hours: ClassVar[bool] = False
+    #: Whether the step's query is asked once more for an event right before its mail is sent; the mail of one that is
+    #: gone is withdrawn.
+    recheck: ClassVar[bool] = False
+    #: What follows may each be a method that is given the event. The sender; NOTIFY_FROM_EMAIL when empty.
+    from_email: Any = ""
+    #: Where answers go: one address or several, with display names if wanted.
+    reply_to: Any = ()
+    #: Who gets a copy, openly or blindly; given as ``recipients``. Each has an outcome of their own.
+    cc: Any = ()
+    bcc: Any = ()
+    #: More headers by name. What a header cannot hold blocks the mail.
+    headers: Any = MappingProxyType({})
+    #: Files: of ``Attachment``, values of a FileField, or paths in the default storage. Read when the mail is sent.
+    attachments: Any = ()
+    #: Where the site is, for the links of this step's mails; NOTIFY_SITE_URL when empty.
+    site_url: Any = ""
     #: Values of one event, as the templates get them; tests and previews render it.
     example: ClassVar[Mapping[str, Any]] = {}
 
@@ -118,7 +154,14 @@ class Step:
 
     def keyed_events(self, scope: Scope, *, using: str | None) -> QuerySet[Any, Any]:
         """Return one row per event in scope, with a ``key2`` also where the step gives none."""
-        found = self.events(scope).using(using)
+        return self.rekeyed(self.events(scope).using(using))
+
+    def recheck_events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return the events that are still true, for ``recheck``: those of ``events``, unless a step knows better."""
+        return self.events(scope)
+
+    def rekeyed(self, found: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+        """Return a step's events with a ``key2`` also where the step gives none."""
         if key := key_in(found):
             made: QuerySet[Any, Any] = found.annotate(key2=key.other_half(), original_key=key.original())
             return made
@@ -157,6 +200,16 @@ class Step:
         rows: QuerySet[Any, Any] = found.filter(condition, **asked)
         return rows
 
+    def any_of(self, found: QuerySet[Any, Any], controls: Sequence[Control]) -> QuerySet[Any, Any]:
+        """Return the rows of several events: sought by their own columns where they are known."""
+        made, condition = key_in(found), None
+        if isinstance(made, UuidKey):
+            condition = made.matching([str(UuidKey.from_numbers(each.key, each.key2)) for each in controls])
+        elif made is not None and all(0 < len(each.original_key) < ORIGINAL_KEY_UNITS_MAX for each in controls):
+            condition = made.matching([each.original_key for each in controls])
+        rows: QuerySet[Any, Any] = found.filter(condition or Q(key__in=[each.key for each in controls]))
+        return rows
+
     def candidates(self, scope: Scope, *, not_before: datetime | None, using: str | None) -> QuerySet[Any, Any]:
         """
         Return the events in scope that have no control row yet, oldest first, as one anti-join.
@@ -177,6 +230,9 @@ class Step:
             found = found.filter(event_at__gte=scope.since)
         if not_before is not None:
             found = found.filter(event_at__gte=not_before)
+        if self.coalesce:
+            # All of a key together, the key with the oldest event first.
+            return found.order_by(Window(Min("event_at"), partition_by=[F("key")]), "key", "event_at", "key2")
         return found.order_by("event_at", "key", "key2")
 
 
@@ -371,4 +427,4 @@ def is_parent(language: str, asked: str) -> bool:
     return asked.split("-")[0] == language.split("-")[0].lower()
 
 
-__all__ = ["DigestKey", "Event", "FlaggedStep", "Scope", "Step", "UuidKey", "register", "registered"]
+__all__ = ["Attachment", "DigestKey", "Event", "FlaggedStep", "Scope", "Step", "UuidKey", "register", "registered"]

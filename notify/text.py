@@ -1,8 +1,11 @@
 """Texts that fit where they go: one line, whole characters, nothing that a database or a header refuses; pure."""
 
 import re
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import regex
 
 ELLIPSIS = "…"
 #: UTF-16 code units of a tenant's name, which is a key: as long as in the receipts.
@@ -46,19 +49,27 @@ def is_key(text: str) -> bool:
     return is_plain and units(text) <= TENANT_UNITS_MAX
 
 
+@cache
+def character() -> "regex.Pattern[str]":
+    """Return the pattern of one whole character."""
+    import regex  # here, because few texts are too long and it takes as long to import as a third of a pass
+
+    return regex.compile(r"\X")
+
+
 def shorten(text: str, units_max: int) -> str:
     """Return the text, cut before the last whole character (grapheme cluster) that fits, with an ellipsis."""
     if len(text) * 2 <= units_max or units(text) <= units_max:
         return text
-    import regex  # here, because few texts are too long and it takes as long to import as a third of a pass
-
-    kept, left = [], units_max - units(ELLIPSIS)
-    for character in regex.findall(r"\X", text):
-        left -= units(character)
+    end, left = 0, units_max - units(ELLIPSIS)
+    # A character begins where the one before has ended, and nothing before that matters. So only what may still fit is
+    # looked at, never the whole text for each of its flags.
+    while left > 0 and (found := character().match(text[end : end + left + 1])):
+        left -= units(found[0])
         if left < 0:
             break
-        kept.append(character)
-    return "".join(kept).rstrip() + ELLIPSIS
+        end += found.end()
+    return text[:end].rstrip() + ELLIPSIS
 
 
 def stored(text: str, chars_max: int) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Exists, F, OuterRef, QuerySet, Value
 from django.db.models.functions import Coalesce, Concat
 
@@ -85,9 +86,8 @@ class AdviceAccepted(Step):
         )
 
 
-@register
 class CommentAdded(Step):
-    """The newest comment of a line: several between two passes give one mail."""
+    """The newest comment of a line: several between two passes give one mail, which shows the newest."""
 
     kind = "comment"
     template = "comment"
@@ -110,3 +110,30 @@ class CommentAdded(Step):
             recipients=F("recipient__email"),
             language=F("recipient__language"),
         )
+
+
+class EachComment(CommentAdded):
+    """Every comment of a line: several between two passes give one mail, which shows all of them."""
+
+    template = "comments"
+    coalesce = True
+
+    def events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return one row per comment: key=line, key2=comment."""
+        return Comment.objects.values(
+            "author",
+            "body",
+            key=F("line_id"),
+            key2=F("pk"),
+            event_at=F("created_at"),
+            item=F("line__item"),
+            number=F("line__order__number"),
+            tenant=F("line__tenant"),
+            timezone=F("recipient__timezone"),
+            recipients=F("recipient__email"),
+            language=F("recipient__language"),
+        )
+
+
+# One of the two: both are of the kind "comment", so that a site may change its mind (docs/own-step.md says how).
+register(EachComment if settings.PORTAL_EACH_COMMENT else CommentAdded)

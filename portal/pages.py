@@ -16,7 +16,7 @@ from kwit.admin.filters import ChoiceFilter, Filter, equals
 from notify.models import Control
 from notify.pages.explain import explain_url
 from receipts.models import StoredPlan
-from receipts.pages.plan_drafts import plan_act
+from receipts.pages.plan_drafts import plan_action
 
 from .models import LineState, OrderLine
 from .notifications import CommentAdded, LineRejected, OrderRegistered
@@ -52,6 +52,7 @@ class OrderLineAdmin(ReadOnlyAdmin):
     )
     #: Leads from a line to its tenant.
     tenant_lookup = "tenant"
+    names_tenants = True
     numbers = frozenset({4, 5})
     filters = (
         Filter("tenant", gettext_lazy("Tenant"), equals("tenant")),
@@ -59,8 +60,8 @@ class OrderLineAdmin(ReadOnlyAdmin):
         ChoiceFilter("state", gettext_lazy("State"), equals("state"), choices=states),
     )
     list_actions = (
-        plan_act(kind="cancel", label=gettext_lazy("Plan their cancellation")),
-        plan_act(kind="accept", label=gettext_lazy("Plan their acceptance")),
+        plan_action(kind="cancel", label=gettext_lazy("Plan their cancellation")),
+        plan_action(kind="accept", label=gettext_lazy("Plan their acceptance")),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

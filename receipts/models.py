@@ -310,7 +310,8 @@ class Leaf(models.Model):
         default_permissions = ()
         constraints = [
             models.CheckConstraint(
-                condition=Q(position=0, previous__isnull=True) | Q(position__gt=0, position=F("previous") + 1),
+                condition=Q(position=0, previous__isnull=True)
+                | Q(position__gt=0, previous__isnull=False, position=F("previous") + 1),
                 name="ck_receipts_leaf_sequence",
             ),
         ]
@@ -342,7 +343,8 @@ class Checkpoint(models.Model):
         default_permissions = ()
         constraints = [
             models.CheckConstraint(
-                condition=Q(number=1, previous__isnull=True) | Q(number__gt=1, number=F("previous") + 1),
+                condition=Q(number=1, previous__isnull=True)
+                | Q(number__gt=1, previous__isnull=False, number=F("previous") + 1),
                 name="ck_receipts_checkpoint_sequence",
             ),
             models.CheckConstraint(condition=Q(size=F("last_leaf") + 1), name="ck_receipts_checkpoint_size"),

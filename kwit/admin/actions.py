@@ -1,7 +1,7 @@
 """
-What people may do on a list: asked for, confirmed on a page that shows the numbers, done by a verb, and recorded.
+Actions on the rows of a list: requested, confirmed on a page that shows the numbers, done, and logged.
 
-A verb gets primary keys in chunks and opens its own transaction; how many rows it changed is the answer.
+The function of an action gets primary keys in chunks, opens its own transaction and returns how many rows it changed.
 """
 
 import os
@@ -24,9 +24,9 @@ from django.utils.translation import gettext as _
 from ..models import NAME_CHARS_MAX, NOTE_CHARS_MAX, SCOPE_CHARS_MAX, Action, ActionOutcome
 from .components import Text
 
-#: Rows one action touches at most; whoever wants more repeats it and sees the next number.
+#: Rows that one action changes at most; it is repeated for more.
 ACTION_ROWS_MAX = 10_000
-#: Rows per call of a verb: a short transaction, and below SQL Server's 2,100 parameters.
+#: Rows per call: a short transaction, and below SQL Server's 2,100 parameters.
 CHUNK_ROWS = 500
 
 SELECTED, MATCHING = "selected", "matching"
@@ -42,17 +42,17 @@ class ListAction:
 
     name: str
     label: Text
-    #: What will happen, in a sentence.
+    #: What it does, in a sentence.
     explains: Text
     permission: str
-    #: None for one that has a page of its own.
+    #: None for an action with a page of its own.
     verb: Verb | None = None
-    #: The rows on which it can be done; the verb asks again when it writes.
+    #: The rows to which it applies; the function checks again when it writes.
     eligible: Callable[[QuerySet[Any]], QuerySet[Any]]
     #: Called with the admin, the request and the `Selection`: asks, acts and records by itself.
     page: Callable[..., HttpResponse] | None = None
     form: type[forms.Form] | None = None
-    #: What the form begins with, from the first of the rows.
+    #: The form's initial values, from the first of the rows.
     initial: Callable[[Any], dict[str, Any]] | None = None
     #: Whether it is offered on a row's own page only.
     is_single: bool = False
@@ -62,7 +62,7 @@ class ListAction:
 class Selection:
     """The rows of an action with a page of its own; ``keys`` is one longer than ACTION_ROWS_MAX when there are more."""
 
-    act: ListAction
+    action: ListAction
     rows: QuerySet[Any]
     keys: Sequence[int]
     top: int
@@ -71,7 +71,7 @@ class Selection:
 
 @dataclass
 class ActionProgress:
-    """How far an action has come."""
+    """Progress of an action."""
 
     done: int = 0
     note: str = ""
@@ -82,10 +82,10 @@ def record_action(
     *, actor: str, name: str, subject: str, scope: str, asked: int, tenant: str = "", using: str | None = None
 ) -> Iterator[ActionProgress]:
     """
-    Record an action: open before the work, closed after it with what was done, also when it failed.
+    Log an action: open before the work, closed after it with the result, also when it fails.
 
-    ``tenant`` is whose rows it is about, empty when they are of none or of several; ``using`` where it is kept, by
-    default where the router keeps actions.
+    ``tenant`` is the tenant of its rows, empty for none or several; ``using`` is the database of the log, by default
+    where the router puts it.
 
     Transaction: none of its own; each of the two writes is committed at once when the caller is in none.
     """
@@ -107,7 +107,7 @@ def record_action(
 
 
 def run_action(
-    act: ListAction,
+    action: ListAction,
     pks: Sequence[int],
     *,
     actor: str,
@@ -117,34 +117,35 @@ def run_action(
     data: Mapping[str, Any],
     tenant: str = "",
 ) -> int:
-    """Do an action to rows, chunk by chunk, and record it; return how many rows it changed."""
-    if act.verb is None:
-        raise TypeError(f"the action {act.name!r} has a page of its own, and no verb")
+    """Apply an action to rows in chunks and log it; return how many rows it changed."""
+    if action.verb is None:
+        raise TypeError(f"the action {action.name!r} has a page of its own, and no verb")
     note = ", ".join(f"{name}={value}" for name, value in data.items())
     with record_action(
-        actor=actor, name=act.name, subject=subject, scope=scope, asked=len(pks), tenant=tenant
+        actor=actor, name=action.name, subject=subject, scope=scope, asked=len(pks), tenant=tenant
     ) as doing:
         doing.note = note
         for start in range(0, len(pks), CHUNK_ROWS):
-            doing.done += act.verb(pks[start : start + CHUNK_ROWS], actor=actor, using=using, **data)
+            doing.done += action.verb(pks[start : start + CHUNK_ROWS], actor=actor, using=using, **data)
     return doing.done
 
 
 def answer_non_post(request: HttpRequest, *, back: str) -> HttpResponse:
     """
-    Answer for a page that takes POST only: do nothing, and lead whoever follows its address to where it is asked.
+    Answer a request other than POST to a page that takes POST only: redirect a GET to ``back``.
 
-    Who signs in again between the question and the answer comes here, because the sign-in page follows the address.
+    A user who had to sign in again between question and answer arrives here, because the sign-in page redirects to the
+    address.
     """
     if request.method not in ("GET", "HEAD"):
         return HttpResponseNotAllowed(["POST"])
-    messages.warning(request, _("Nothing was done. Ask for it here once more."))
+    messages.warning(request, _("Nothing was done. Start the action here again."))
     return redirect(back)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """What a confirmation page asks."""
+    """The content of a confirmation page."""
 
     title: Text
     question: Text

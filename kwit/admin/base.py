@@ -1,10 +1,8 @@
 """
-The base of every admin class here: a window, not a door.
+Read-only ModelAdmin base: keyset-paginated lists, filters on indexed columns, detail pages, and confirmed actions.
 
-Lists by key without counting, filters on indexed columns, details as plain facts, and actions of their own
-permission that ask once more on a page that shows the numbers. Nothing is added, changed or deleted.
-
-Rows of a tenant are there for its members only: every page begins with ``get_queryset``, which knows no others.
+Nothing is added, changed or deleted except by actions, each with a permission of its own. Members of a tenant see its
+rows only: every page begins with ``get_queryset``.
 """
 
 from collections.abc import Sequence
@@ -39,31 +37,34 @@ from .components import Detail, Link, Row, Table, Text
 from .filters import Filter, FilterValues, filter_controls, parse_filters, parse_integer
 from .keyset import AFTER, BEFORE, Page, parted_page_of
 
-#: Rows a confirmation page names.
+#: Rows that a confirmation page lists.
 NAMED_ROWS = 10
-#: Tenants of one user whose newest rows are sought one by one; of more than that, all rows are sought at once.
+#: Up to this many tenants of a user are queried one by one; with more, all rows are queried at once.
 ARMS_MAX = 20
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Lists and shows rows; an engine says how a row looks and what may be done."""
+    """Lists and shows rows; a subclass says how a row looks and which actions there are."""
 
-    #: Leads from a row to its tenant: ``tenant``, ``change__tenant``. Without it the rows are the installation's, and
-    #: only those who see all tenants see them.
+    #: The lookup from a row to its tenant: ``tenant``, ``change__tenant``. Without it only users who see all tenants
+    #: see the rows.
     tenant_lookup: ClassVar[str] = ""
-    #: Said by a class whose rows belong to no tenant and tell nothing of one: whoever may view them sees them all.
+    #: For rows that belong to no tenant and contain nothing of one: every user with the permission sees all of them.
     is_for_everybody: ClassVar[bool] = False
+    #: Whether a row of this model can be the first one with a tenant, which is why it is asked whether tenants are in
+    #: use. Not for rows that get their tenant from others.
+    names_tenants: ClassVar[bool] = False
     page_rows = 50
     filters: ClassVar[Sequence[Filter]] = ()
     #: Tells ``StrictPolicyMiddleware`` that it protects these pages.
     is_kwit_page = True
     list_actions: ClassVar[Sequence[ListAction]] = ()
     head: ClassVar[Sequence[Text]] = ()
-    #: Places in ``head`` whose cells are numbers.
+    #: Indexes in ``head`` of numeric columns.
     numbers: ClassVar[frozenset[int]] = frozenset()
     intro: ClassVar[Text] = ""
     empty_text: ClassVar[Text] = ""
-    #: What the record of an action calls the selected rows by; a key says nothing of a row that is gone.
+    #: The field by which the log of actions names rows; a key alone says nothing about a row that is gone.
     label_field = "pk"
     actions = None
 
@@ -72,33 +73,33 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody edits what was recorded."""
+        """Rows are not edited."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody deletes what was recorded."""
+        """Rows are not deleted."""
         return False
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whoever may view the model; when it is the installation's, only those who see all tenants."""
+        """Require the view permission, and for rows without a tenant the right to see all tenants."""
         is_open = bool(self.tenant_lookup) or self.is_for_everybody or tenants_of(request.user) is None
         return is_open and super().has_view_permission(request, obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows that the user may see: what is not among them is not there, for every page and action."""
+        """Return the rows that the user may see; pages and actions know no others."""
         rows = super().get_queryset(request)
         if self.tenant_lookup:
             return within(rows, request.user, self.tenant_lookup)
         return rows if self.is_for_everybody or tenants_of(request.user) is None else rows.none()
 
-    # What an engine says.
+    # For subclasses.
 
     def order_for(self, asked: FilterValues) -> Sequence[str]:
-        """Return the order of the list: one that an index serves under these filters."""
+        """Return the order of the list, which an index must serve under these filters."""
         return ("-pk",)
 
     def order_of(self, request: HttpRequest, asked: FilterValues) -> Sequence[str]:
-        """Return the order for this user: members of tenants may need another index than those who see all."""
+        """Return the order for this user: members of tenants may need another index."""
         return self.order_for(asked)
 
     def list_queryset(self, request: HttpRequest, asked: FilterValues) -> QuerySet[Any]:
@@ -106,15 +107,15 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.get_queryset(request)
 
     def key_of(self, pk: Any) -> str:
-        """Return what stands for a key in an address; ``key_from`` reads it back."""
+        """Return a key as it stands in a URL; ``key_from`` reads it back."""
         return quote(pk)
 
     def key_from(self, text: str) -> str:
-        """Return the key that an address names."""
+        """Return the key from a URL."""
         return unquote(text)
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
-        """Return the lines of a page; a fixed number of queries."""
+        """Return the table rows of a page; a fixed number of queries."""
         raise NotImplementedError
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
@@ -122,38 +123,38 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         raise NotImplementedError
 
     def links(self, request: HttpRequest) -> Sequence[Link]:
-        """Return the ways from the list to pages beside it."""
+        """Return links from the list to other pages."""
         return ()
 
     # The pages.
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the address of the actions; they commit by themselves, so no request-wide transaction around them."""
-        act = transaction.non_atomic_requests(self.admin_site.admin_view(self.action_view))
-        return [path("act/<slug:name>/", act, name=self.url_name("act")), *super().get_urls()]
+        """Add the URL of the actions, which commit by themselves: no request-wide transaction around them."""
+        action = transaction.non_atomic_requests(self.admin_site.admin_view(self.action_view))
+        return [path("action/<slug:name>/", action, name=self.url_name("action")), *super().get_urls()]
 
     def url_name(self, page: str) -> str:
-        """Return the name of one of this class's addresses."""
+        """Return the name of one of this class's URLs."""
         return f"{self.opts.app_label}_{self.opts.model_name}_{page}"
 
     def url(self, page: str, *args: Any, **query: Any) -> str:
-        """Return one of this class's addresses."""
+        """Return one of this class's URLs."""
         return self.url_of(self.model, page, *args, **query)
 
     def url_of(self, model: type[Model], page: str, *args: Any, **query: Any) -> str:
-        """Return an address of another model's admin on the same site."""
+        """Return a URL of another model's admin on the same site."""
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
         address = reverse(name, args=args, current_app=self.admin_site.name)
         return f"{address}?{urlencode(query)}" if query else address
 
     def url_if_allowed(self, request: HttpRequest, model: type[Model], page: str, *args: Any, **query: Any) -> str:
-        """Return an address of another model's admin, empty when this user may not see it."""
+        """Return a URL of another model's admin, empty when this user may not see it."""
         is_there = self.admin_site.is_registered(model)
         is_allowed = is_there and self.admin_site.get_model_admin(model).has_view_permission(request)
         return self.url_of(model, page, *args, **query) if is_allowed else ""
 
     def context(self, request: HttpRequest, **more: Any) -> dict[str, Any]:
-        """Return what every page needs."""
+        """Return the template context of a page."""
         return {**self.admin_site.each_context(request), "opts": self.opts, "list_url": self.url("changelist"), **more}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -172,11 +173,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 request,
                 title=self.opts.verbose_name_plural,
                 intro=self.intro,
-                nothing=self.empty_text or _("Nothing here."),
+                nothing=self.empty_text or _("No rows."),
                 controls=filter_controls(self.filters, asked),
                 is_filtered=bool(asked.texts),
                 table=Table(head=self.head, rows=self.rows(request, page.rows), numbers=self.numbers),
-                acts=[act for act in allowed if not act.is_single],
+                actions=[action for action in allowed if not action.is_single],
                 query=urlencode(asked.texts),
                 next_query=urlencode({**asked.texts, AFTER: page.next}) if page.next else "",
                 previous_query=urlencode({**asked.texts, BEFORE: page.previous}) if page.previous else "",
@@ -192,13 +193,13 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return parted_page_of(rows, self.arms(request), order=self.pinned(order), size=size, **place)
 
     def arms(self, request: HttpRequest) -> Sequence[Q]:
-        """Return a condition per tenant of a user who has several: each has an index, all of them together none."""
+        """Return a condition per tenant of a user with several: an index serves each, but not all of them together."""
         tenants = tenants_of(request.user) or frozenset()
         is_parted = bool(self.tenant_lookup) and 1 < len(tenants) <= ARMS_MAX
         return [Q(**{self.tenant_lookup: tenant}) for tenant in sorted(tenants)] if is_parted else []
 
     def pinned(self, order: Sequence[str]) -> Sequence[str]:
-        """Return an order with ``pk`` by its field's name, as cursors need it."""
+        """Return an order with ``pk`` replaced by the field's name, as cursors need it."""
         name = self.opts.pk.name
         return [f"-{name}" if one == "-pk" else name if one == "pk" else one for one in order]
 
@@ -214,7 +215,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return TemplateResponse(
             request,
             "kwit/detail.html",
-            self.context(request, title=page.title, detail=page, acts=offered, pk=str(row.pk), selected=SELECTED),
+            self.context(request, title=page.title, detail=page, actions=offered, pk=str(row.pk), selected=SELECTED),
         )
 
     def delete_view(
@@ -231,7 +232,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show Django's own history of a row; of one that is not there, or another tenant's, nothing."""
+        """Show Django's own history of a row that the user may see."""
         self.get_row(request, self.key_from(object_id))
         return super().history_view(request, object_id, extra_context)
 
@@ -246,48 +247,50 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         if row is None:
-            raise Http404(_("There is no such row."))
+            raise Http404(_("Row not found."))
         return row
 
     # The actions.
 
     def actions_for(self, request: HttpRequest) -> list[ListAction]:
         """Return the actions a user is allowed."""
-        return [act for act in self.list_actions if request.user.has_perm(act.permission)]
+        return [action for action in self.list_actions if request.user.has_perm(action.permission)]
 
-    def eligible_actions(self, acts: Sequence[ListAction], row: Model) -> list[ListAction]:
-        """Return which of these actions can be done to a row; one query."""
+    def eligible_actions(self, actions: Sequence[ListAction], row: Model) -> list[ListAction]:
+        """Return which of these actions apply to a row; one query."""
         rows = self.model._default_manager.using(row._state.db)
-        asked = {f"may_{act.name}": Exists(act.eligible(rows.filter(pk=OuterRef("pk")))) for act in acts}
+        asked = {f"may_{action.name}": Exists(action.eligible(rows.filter(pk=OuterRef("pk")))) for action in actions}
         found = rows.filter(pk=row.pk).annotate(**asked).values(*asked).first() if asked else None
-        return [act for act in acts if found and found[f"may_{act.name}"]]
+        return [action for action in actions if found and found[f"may_{action.name}"]]
 
     def action_view(self, request: HttpRequest, name: str) -> HttpResponse:
-        """Ask for confirmation of an action, or do it when confirmed."""
-        act = next((one for one in self.list_actions if one.name == name), None)
-        if act is None or not self.has_view_permission(request):
-            raise Http404(_("There is no such action."))
-        if not request.user.has_perm(act.permission):
+        """Ask for confirmation of an action, or run it when confirmed."""
+        action = next((one for one in self.list_actions if one.name == name), None)
+        if action is None or not self.has_view_permission(request):
+            raise Http404(_("Action not found."))
+        if not request.user.has_perm(action.permission):
             raise PermissionDenied
         if request.method != "POST":
             return answer_non_post(request, back=self.back(request))
         is_matching = request.POST.get("scope") == MATCHING
         pks = self.posted_keys(request)
         if not is_matching and not pks:
-            messages.warning(request, _("Nothing was selected."))
+            messages.warning(request, _("No rows were selected."))
             return redirect(self.back(request))
         top = self.top(request)
-        rows = act.eligible(self.asked_rows(request, is_matching=is_matching, pks=pks)).filter(pk__lte=top)
+        rows = action.eligible(self.asked_rows(request, is_matching=is_matching, pks=pks)).filter(pk__lte=top)
         keys, tenant = self.keys_of(rows)
-        if act.is_single and len(keys) > 1:
+        if action.is_single and len(keys) > 1:
             raise BadRequest("this is done to one row at a time")
-        if act.page is not None:
-            return act.page(self, request, Selection(act=act, rows=rows, keys=keys, top=top, is_matching=is_matching))
-        form = self.form_for(request, act, keys)
+        if action.page is not None:
+            return action.page(
+                self, request, Selection(action=action, rows=rows, keys=keys, top=top, is_matching=is_matching)
+            )
+        form = self.form_for(request, action, keys)
         if "confirmed" not in request.POST or (form is not None and not form.is_valid()):
-            return self.confirm(request, act, keys, top=top, form=form, is_matching=is_matching)
+            return self.confirm(request, action, keys, top=top, form=form, is_matching=is_matching)
         done = run_action(
-            act,
+            action,
             keys[:ACTION_ROWS_MAX],
             actor=request.user.get_username(),
             using=router.db_for_write(self.model),
@@ -296,26 +299,26 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             data=form.cleaned_data if form else {},
             tenant=tenant,
         )
-        text = ngettext("%(act)s: %(done)d row.", "%(act)s: %(done)d rows.", done)
-        messages.success(request, text % {"act": act.label, "done": done})
+        text = ngettext("%(action)s: %(done)d row.", "%(action)s: %(done)d rows.", done)
+        messages.success(request, text % {"action": action.label, "done": done})
         if missed := len(keys[:ACTION_ROWS_MAX]) - done:
-            text = ngettext("%d row was left as it is.", "%d rows were left as they are.", missed)
+            text = ngettext("%d row was not changed.", "%d rows were not changed.", missed)
             messages.warning(request, text % missed)
         return redirect(self.back(request))
 
     def keys_of(self, rows: QuerySet[Any]) -> tuple[list[int], str]:
-        """Return the keys that one action may touch and one more, and their tenant when they are of one; one query."""
+        """Return the keys that one action may change and one more, and their tenant if it is only one; one query."""
         tenant = F(self.tenant_lookup) if self.tenant_lookup else Value("")
         found = list(rows.order_by("pk").values_list("pk", tenant)[: ACTION_ROWS_MAX + 1])
         tenants = {tenant for _, tenant in found[:ACTION_ROWS_MAX]}
         return [pk for pk, _ in found], tenants.pop() if len(tenants) == 1 else ""
 
-    def form_for(self, request: HttpRequest, act: ListAction, keys: Sequence[int]) -> forms.Form | None:
-        """Return an action's form: as it was sent, or as the first of the rows is now."""
-        if act.form is None or "confirmed" in request.POST:
-            return act.form(request.POST) if act.form else None
-        row = self.get_queryset(request).filter(pk__in=keys[:1]).first() if act.initial else None
-        return act.form(initial=act.initial(row) if act.initial and row else None)
+    def form_for(self, request: HttpRequest, action: ListAction, keys: Sequence[int]) -> forms.Form | None:
+        """Return an action's form: as it was sent, or with the values of the first row."""
+        if action.form is None or "confirmed" in request.POST:
+            return action.form(request.POST) if action.form else None
+        row = self.get_queryset(request).filter(pk__in=keys[:1]).first() if action.initial else None
+        return action.form(initial=action.initial(row) if action.initial and row else None)
 
     def posted_keys(self, request: HttpRequest) -> list[int]:
         """Return the selected keys, at most a page of them. Raises: BadRequest."""
@@ -325,7 +328,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             raise BadRequest("a key is not a number") from error
 
     def top(self, request: HttpRequest) -> int:
-        """Return the newest row there was when the number was shown: what came later is not touched."""
+        """Return the newest key when the number was shown; later rows are not changed."""
         if text := request.POST.get("top"):
             try:
                 return parse_integer(text)
@@ -342,14 +345,14 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return rows.filter(pk__in=pks)
 
     def scope_text(self, request: HttpRequest, *, is_matching: bool, pks: Sequence[int]) -> str:
-        """Return what the action's row says about which rows."""
+        """Return how the log of actions names the rows."""
         if is_matching:
             return "?" + urlencode(parse_filters(self.filters, request.GET).texts)
         rows = self.get_queryset(request).filter(pk__in=pks).order_by("pk")
         return ", ".join(map(str, rows.values_list(self.label_field, flat=True)))
 
     def back(self, request: HttpRequest) -> str:
-        """Return where an action leads: to the row's own page when it came from there, else to the list."""
+        """Return the URL to return to: the row's own page when the action came from there, else the list."""
         keys = self.posted_keys(request)
         is_from_detail = request.POST.get("from") == "detail" and len(keys) == 1
         if is_from_detail and self.get_queryset(request).filter(pk=keys[0]).exists():
@@ -357,27 +360,33 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.url("changelist", **parse_filters(self.filters, request.GET).texts)
 
     def confirm(
-        self, request: HttpRequest, act: ListAction, keys: Sequence[int], *, top: int, form: Any, is_matching: bool
+        self, request: HttpRequest, action: ListAction, keys: Sequence[int], *, top: int, form: Any, is_matching: bool
     ) -> HttpResponse:
-        """Show the number and the first of the rows, and ask once more."""
+        """Show the number of rows and the first of them, and ask for confirmation."""
         number = min(len(keys), ACTION_ROWS_MAX)
         named = self.get_queryset(request).filter(pk__in=keys[:NAMED_ROWS]).order_by("pk")
         notes: list[Text] = []
         left_out = len(self.posted_keys(request)) - number
         if not is_matching and left_out > 0:
-            text = ngettext("%d selected row does not allow it.", "%d selected rows do not allow it.", left_out)
+            text = ngettext(
+                "The action does not apply to %d selected row.",
+                "The action does not apply to %d selected rows.",
+                left_out,
+            )
             notes.append(text % left_out)
         if len(keys) > ACTION_ROWS_MAX:
-            notes.append(_("More rows match. This takes the first %d; repeat it for the rest.") % ACTION_ROWS_MAX)
+            notes.append(
+                _("More rows match. The action is applied to the first %d; repeat it for the rest.") % ACTION_ROWS_MAX
+            )
         hidden = [("scope", MATCHING if is_matching else SELECTED), ("top", str(top)), ("confirmed", "1")]
         hidden += [("from", "detail")] if request.POST.get("from") == "detail" else []
         hidden += [("pk", str(pk)) for pk in self.posted_keys(request)]
         asked = Confirmation(
-            title=act.label,
-            question=ngettext("%(act)s: %(number)d row?", "%(act)s: %(number)d rows?", number)
-            % {"act": act.label, "number": number},
-            explains=act.explains,
-            button=act.label,
+            title=action.label,
+            question=ngettext("%(action)s: %(number)d row?", "%(action)s: %(number)d rows?", number)
+            % {"action": action.label, "number": number},
+            explains=action.explains,
+            button=action.label,
             number=number,
             notes=notes,
             form=form,

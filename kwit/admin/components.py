@@ -1,4 +1,4 @@
-"""What pages are made of: plain values for the templates, made by the engines; pure."""
+"""Components of pages: plain values for the templates; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 Text = str | Promise
-#: Stands where there is no value.
+#: Shown where there is no value.
 NONE = "—"
 BAR = (
     '<svg class="kwit-bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
@@ -21,7 +21,7 @@ BAR = (
 
 @dataclass(frozen=True)
 class Link:
-    """A way to another page."""
+    """A link to another page."""
 
     text: Text
     url: str
@@ -37,7 +37,7 @@ class Badge:
 
     @property
     def html(self) -> SafeString:
-        """It as markup; a page has hundreds, and a template for each would take most of the page's time."""
+        """Its HTML; a page has hundreds, and a template for each would take most of the page's time."""
         return format_html(
             '<span class="kwit-badge kwit-{}"><span aria-hidden="true">{}</span> {}</span>',
             self.tone,
@@ -56,14 +56,14 @@ class Cell:
     url: str = ""
     is_number: bool = False
     is_code: bool = False
-    #: It differs from what stands beside it: a mark and a sign, not colour alone.
+    #: It differs from the cell beside it: marked by a sign, not by colour alone.
     is_marked: bool = False
     #: 0 to 100: the length of a bar beside the number.
     bar: float | None = None
 
     @property
     def html(self) -> SafeString:
-        """Its content as markup; every text is escaped, whatever it says of itself."""
+        """Its HTML; every text is escaped, also a SafeString."""
         inner = self.badge.html if self.badge else ""
         if self.at is not None:
             local = timezone.localtime(self.at)
@@ -132,15 +132,15 @@ class Section:
     lang: str = ""
     #: The address of a document shown in a sandboxed frame; see ``kwit.middleware.sandboxed``.
     frame: str = ""
-    #: Ways to other parts of the table, above it; the one that is shown has no address.
+    #: Links to other parts of the table, above it; the one that is shown has no URL.
     choices: Sequence[Link] = ()
-    #: Ways to the table's pages before and after, below it.
+    #: Links to the table's previous and next page, below it.
     pages: Sequence[Link] = ()
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One number with its name; a link leads to the list behind it."""
+    """One number with its name, linked to the list behind it."""
 
     name: Text
     value: Text
@@ -150,7 +150,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is not well, what to do about it, and where."""
+    """A problem, what to do about it, and the link to it."""
 
     badge: Badge
     text: Text
@@ -168,7 +168,7 @@ class Detail:
     previous: Link | None = None
     next: Link | None = None
     links: Sequence[Link] = field(default_factory=tuple)
-    #: What can be done at once, without a question: a form each, sent to the address.
+    #: Actions without confirmation: one form each, sent to the URL.
     buttons: Sequence[Link] = ()
-    #: Seconds after which the page loads itself anew; 0 for never.
+    #: Seconds after which the page reloads; 0 for never.
     refresh_s: int = 0

@@ -1,7 +1,7 @@
 """
-The dashboard's panels: each engine contributes its own, none knows another.
+The panels of the dashboard; each app registers its own.
 
-An engine registers them in its admin module; ``{% kwit_panels %}`` draws those the user may see.
+``{% kwit_panels %}`` renders those that the user may see.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from .time_ranges import TimeRange
 
 @dataclass(frozen=True, kw_only=True)
 class PanelContent:
-    """What a panel shows now, and what it found that is not well."""
+    """The template context of a panel, and the problems it found."""
 
     context: Mapping[str, Any]
     findings: Sequence[Finding] = field(default_factory=tuple)
@@ -33,10 +33,10 @@ class Panel:
     name: str
     title: Text
     template: str
-    #: Whoever has it sees the panel.
+    #: The permission to see the panel.
     permission: str
     build: Callable[[HttpRequest, TimeRange], PanelContent]
-    #: Said by a panel whose numbers are those of the user's tenants; others are for those who see all tenants.
+    #: Whether its numbers are those of the user's tenants; other panels are for users who see all tenants.
     is_for_tenants: bool = False
 
 
@@ -59,11 +59,11 @@ def panels_for(user: AbstractBaseUser | AnonymousUser) -> list[Panel]:
 
 
 def build(panel: Panel, request: HttpRequest, window: TimeRange) -> PanelContent:
-    """Build a panel; when its database does not answer, that is the finding, and the others are still shown."""
+    """Build a panel; a database that does not answer is a finding, and the other panels are still shown."""
     try:
         return panel.build(request, window)
     except DatabaseError as error:
-        what_to_do = _("Look at the database server and at the address in the settings.")
+        what_to_do = _("Check the database server and its address in the settings.")
         text = _("The database of “%(title)s” does not answer: %(error)s") % {"title": panel.title, "error": error}
         badge = Badge(_("error"), "✗", "bad")
         return PanelContent(context={}, findings=[Finding(badge=badge, text=text, what_to_do=what_to_do)])

@@ -1,4 +1,4 @@
-"""The filters of a list: what may be asked in the address, and what it does to the rows."""
+"""Filters of a list: parsed from the query string, applied to the queryset."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,12 +21,12 @@ INTEGER_TEXT = re.compile(r"-?[0-9]{1,19}")
 
 @dataclass(frozen=True)
 class Filter:
-    """One question; ``apply`` narrows the rows to an answer, which ``parse`` has made of the address's text."""
+    """One filter; ``parse`` reads its value from the query string, ``apply`` filters the rows by it."""
 
     name: str
     label: Text
     apply: Callable[[Rows, Any], Rows]
-    #: The control that asks: text, number, date, select, checkbox, hidden.
+    #: The form control: text, number, date, select, checkbox, hidden.
     control = "text"
 
     def parse(self, text: str) -> Any:
@@ -34,7 +34,7 @@ class Filter:
         return text
 
     def options(self) -> Sequence[tuple[str, Text]]:
-        """Return what may be chosen."""
+        """Return the choices."""
         return ()
 
 
@@ -52,7 +52,7 @@ class ChoiceFilter(Filter):
         return text
 
     def options(self) -> Sequence[tuple[str, Text]]:
-        """Return the choices of now."""
+        """Return the current choices."""
         return list(self.choices())
 
 
@@ -93,10 +93,10 @@ class DateTimeFilter(Filter):
             at = day_edge(found, is_end=self.is_end)
         else:
             at = found if timezone.is_aware(found) else timezone.make_aware(found)
-        return reckonable(at)
+        return check_in_range(at)
 
 
-def reckonable(at: datetime) -> datetime:
+def check_in_range(at: datetime) -> datetime:
     """Return a moment that can be said in UTC. Raises: ValueError for one before the year 1 or after 9999 there."""
     try:
         at.astimezone(UTC)
@@ -112,7 +112,7 @@ def day_edge(day: date, *, is_end: bool) -> datetime:
 
 @dataclass(frozen=True)
 class FlagFilter(Filter):
-    """Yes, or no question at all."""
+    """A checkbox: on, or not filtered."""
 
     control = "checkbox"
 
@@ -137,14 +137,14 @@ class UuidFilter(Filter):
 
 @dataclass(frozen=True)
 class FilterValues:
-    """The answers in an address."""
+    """The filter values of a query string."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, filters: Sequence[Filter], rows: Rows) -> Rows:
-        """Return the rows that match; none when an answer makes no sense."""
+        """Return the rows that match; none when a value is invalid."""
         if self.errors:
             return rows.none()
         for one in filters:
@@ -154,7 +154,7 @@ class FilterValues:
 
 
 def parse_filters(filters: Sequence[Filter], given: Mapping[str, str]) -> FilterValues:
-    """Read an address's answers to these filters."""
+    """Read the values of these filters from a query string."""
     values, texts, errors = {}, {}, {}
     for one in filters:
         text = given.get(one.name, "").strip()
@@ -163,7 +163,7 @@ def parse_filters(filters: Sequence[Filter], given: Mapping[str, str]) -> Filter
         texts[one.name] = text
         if "\x00" in text:
             # PostgreSQL takes it in no text, and no other kind of value has it.
-            errors[one.name] = _("“%s” holds a character that no row has.") % text.replace("\x00", "␀")[:40]
+            errors[one.name] = _("“%s” contains an invalid character.") % text.replace("\x00", "␀")[:40]
             continue
         try:
             values[one.name] = one.parse(text)
@@ -173,7 +173,7 @@ def parse_filters(filters: Sequence[Filter], given: Mapping[str, str]) -> Filter
 
 
 def filter_controls(filters: Sequence[Filter], asked: FilterValues) -> list[dict[str, Any]]:
-    """Return what the template needs to draw the filters."""
+    """Return the form controls for the template."""
     return [
         {
             "name": one.name,
@@ -188,7 +188,7 @@ def filter_controls(filters: Sequence[Filter], asked: FilterValues) -> list[dict
 
 
 def control_for(one: Filter, asked: FilterValues) -> str:
-    """Return the control that can show the answer: a date field would empty a moment that a link has given."""
+    """Return the control that can show the value: a date field would drop a time of day that a link has given."""
     is_shown_as_given = one.name in asked.errors or len(asked.texts.get(one.name, "")) > len("2026-01-31")
     return "text" if is_shown_as_given and one.control in ("date", "number") else one.control
 

@@ -1,4 +1,4 @@
-"""The record of what people did on these pages, the tokens of programs, and the pages of people themselves."""
+"""The log of actions, API tokens, users and groups in the admin."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,15 +27,19 @@ BADGES = {
 
 @admin.register(Action)
 class ActionAdmin(ReadOnlyAdmin):
-    """Who did what, when, on what; what was of no tenant, or of several, is for those who see all."""
+    """The log of actions; those on rows of no tenant or of several are for users who see all tenants."""
 
     tenant_lookup = "tenant"
-    head = (_("when"), _("who"), _("what"), _("on what"), _("which"), _("outcome"), _("asked for"), _("done"))
+    names_tenants = True
+    head = (
+        *(_("time"), _("user"), _("action"), _("object type")),
+        *(_("rows"), _("outcome"), _("requested"), _("done")),
+    )
     numbers = frozenset({6, 7})
-    filters = (Filter("actor", _("Who"), equals("actor")),)
+    filters = (Filter("actor", _("User"), equals("actor")),)
 
     def order_for(self, asked: FilterValues) -> Sequence[str]:
-        """Return newest first; the actor's index holds the same order."""
+        """Return newest first; the index by actor has the same order."""
         return ("-pk",)
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
@@ -59,16 +63,16 @@ class ActionAdmin(ReadOnlyAdmin):
         """Return an action in full."""
         cells = self.cells(row)
         facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head, cells, strict=True)]
-        facts[4] = Fact(name=_("which"), cell=Cell(text=row.scope))
+        facts[4] = Fact(name=_("rows"), cell=Cell(text=row.scope))
         facts.append(Fact(name=_("note"), cell=Cell(text=row.note)))
         return Detail(title=str(row), badge=BADGES[ActionOutcome(row.outcome)], sections=[Section(facts=facts)])
 
 
 class Actions(Resource):
-    """Who did what."""
+    """The log of actions."""
 
     name = "actions"
-    about = "Who did what, when, on what; newest first."
+    about = "The log of actions, newest first."
     model = Action
     columns = model_columns(
         Action, "id", "at", "actor", "name", "subject", "scope", "asked", "done", "outcome", "note", "tenant"
@@ -78,7 +82,7 @@ class Actions(Resource):
 register(Actions())
 
 
-# Django's own pages register themselves when they are imported, so that here they can be told apart from a site's.
+# Django's own classes are registered by now, so that they can be told apart from the site's.
 for model, theirs, ours in ((get_user_model(), UserAdmin, MemberUserAdmin), (Group, GroupAdmin, GuardedGroupAdmin)):
     if type(admin.site._registry.get(model)) is theirs:
         admin.site.unregister(model)

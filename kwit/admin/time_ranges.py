@@ -1,4 +1,4 @@
-"""The range picker: from when to when a panel looks, and in which steps."""
+"""The time range of the dashboard and its steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,13 +43,13 @@ class TimeRange:
         return self.edges[0]
 
     def labels(self) -> list[str]:
-        """Return what each step is called on an axis."""
+        """Return the label of each step."""
         shape = "%m-%d" if self.range.is_daily else "%H:%M"
         return [timezone.localtime(edge).strftime(shape) for edge in self.edges]
 
 
 def get_time_range(given: Mapping[str, str], *, now: datetime) -> TimeRange:
-    """Return the window an address asks for; the shortest when it asks for none that there is."""
+    """Return the range of a query string; the shortest when there is none or an unknown one."""
     chosen = next((one for one in RANGES if one.name == given.get(PARAMETER)), RANGES[0])
     return TimeRange(chosen, now, edges_of(chosen, now))
 

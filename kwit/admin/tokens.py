@@ -38,12 +38,12 @@ REVOKED = Badge(gettext_lazy("revoked"), "✗", "idle")
 
 
 class TokenForm(forms.Form):
-    """What it is for, and how long it lives."""
+    """Name and lifetime of a new token."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=TOKEN_NAME_CHARS_MAX,
-        help_text=gettext_lazy("Which program uses it."),
+        help_text=gettext_lazy("The program that uses the token."),
     )
     days = forms.IntegerField(label=gettext_lazy("Valid for days"), min_value=1, initial=DAYS)
 
@@ -73,23 +73,25 @@ class TokenAdmin(ReadOnlyAdmin):
 
     #: They are of their user, whatever his tenants.
     is_for_everybody = True
-    intro = gettext_lazy("A program reads the API with a token; it sees what its user sees, and changes nothing.")
-    empty_text = gettext_lazy("There is no token.")
+    intro = gettext_lazy(
+        "Programs read the API with a token. It has its user's read access and cannot change anything."
+    )
+    empty_text = gettext_lazy("No tokens.")
     label_field = "prefix"
     head = (
         gettext_lazy("name"),
-        gettext_lazy("begins with"),
+        gettext_lazy("prefix"),
         gettext_lazy("state"),
         gettext_lazy("user"),
         gettext_lazy("created"),
         gettext_lazy("last used"),
-        gettext_lazy("ends"),
+        gettext_lazy("expires"),
     )
     list_actions = (
         ListAction(
             name="revoke",
             label=gettext_lazy("Revoke"),
-            explains=gettext_lazy("Whatever uses these tokens is shut out at once, and for good."),
+            explains=gettext_lazy("Programs that use these tokens lose access immediately and permanently."),
             permission=OWN_PERMISSION,
             verb=revoke,
             eligible=lambda rows: rows.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=UtcNow()), revoked_at=None),
@@ -112,7 +114,7 @@ class TokenAdmin(ReadOnlyAdmin):
 
     def links(self, request: HttpRequest) -> Sequence[Link]:
         """Return the way to a new token."""
-        return [Link(_("Make a token"), self.url("new"))] if request.user.has_perm(OWN_PERMISSION) else []
+        return [Link(_("Create a token"), self.url("new"))] if request.user.has_perm(OWN_PERMISSION) else []
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return one line per token."""
@@ -145,28 +147,32 @@ class TokenAdmin(ReadOnlyAdmin):
         form = TokenForm(request.POST if request.method == "POST" else None)
         if form.is_valid():
             try:
-                return self.shown(request, **form.cleaned_data)
+                return self.create_and_show(request, **form.cleaned_data)
             except NameTaken:
-                form.add_error("name", _("You have a token of this name; revoke it first, or take another name."))
+                form.add_error(
+                    "name", _("You already have a token with this name. Revoke it first or choose another name.")
+                )
         asked = Confirmation(
-            title=_("Make a token"),
+            title=_("Create a token"),
             question=_("For which program is the token?"),
-            explains=_("It is shown once, on the next page. It sees what you see, and changes nothing."),
-            button=_("Make a token"),
+            explains=_(
+                "The token is shown once, on the next page. It has your read access and cannot change anything."
+            ),
+            button=_("Create a token"),
             form=form,
             back=self.url("changelist"),
         )
         return TemplateResponse(request, "kwit/confirm.html", self.context(request, title=asked.title, asked=asked))
 
     @sensitive_variables()
-    def shown(self, request: HttpRequest, *, name: str, days: int) -> HttpResponse:
-        """Make a token and show it. Raises: NameTaken."""
+    def create_and_show(self, request: HttpRequest, *, name: str, days: int) -> HttpResponse:
+        """Create a token and show it. Raises: NameTaken."""
         actor, subject = request.user.get_username(), self.opts.label_lower
         ends = timezone.now() + timedelta(days=days)
         with record_action(actor=actor, name="make_token", subject=subject, scope=name, asked=1) as doing:
             token, secret = make_token(request.user, name=name, expires_at=ends)  # type: ignore[arg-type]
             doing.done, doing.note = 1, f"prefix={token.prefix}"
-        messages.success(request, _("Copy the token now: nothing can show it again."))
-        facts = [Fact(name=_("ends"), cell=Cell(at=ends))]
+        messages.success(request, _("Copy the token now. It cannot be shown again."))
+        facts = [Fact(name=_("expires"), cell=Cell(at=ends))]
         page = Detail(title=name, sections=[Section(title=_("The token"), text=secret), Section(facts=facts)])
         return TemplateResponse(request, "kwit/detail.html", self.context(request, title=page.title, detail=page))

@@ -1,7 +1,7 @@
 """
-Who asks: a program with its token, or a person with a session; for addresses that only read.
+Authentication of the API by token or session, and the wrapper of all read-only endpoints.
 
-Both have the permissions and tenants of their user. Tokens open nothing else: the pages do not know them.
+Either has the permissions and tenants of its user. Tokens are valid for these endpoints only.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,19 @@ from .problems import Refusal, not_found, problem_of
 
 METHODS = "GET, HEAD, OPTIONS"
 REALM = 'Bearer realm="kwit"'
-#: What a database says that is not there, or not for the moment; of a wrong query it says something else.
-SILENT = (OperationalError, InterfaceError)
-Door = Callable[..., HttpResponse]
+#: Raised when a database is not reachable; a wrong query raises something else.
+UNREACHABLE = (OperationalError, InterfaceError)
+View = Callable[..., HttpResponse]
 
 
-def reading(view: Door) -> Door:
-    """Make an address of a view that only reads: methods, refusals as problem documents, nothing kept in a cache."""
+def read_only(view: View) -> View:
+    """Make a read-only endpoint of a view: GET only, errors as problem documents, nothing cached."""
 
     @csrf_exempt
     @login_not_required
     @wraps(view)
-    def door(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        # For programs, whatever language a browser has asked for.
+    def endpoint(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        # For programs: English, whatever the Accept-Language header says.
         with translation.override("en"):
             try:
                 response = by_method(view, request, *args, **kwargs)
@@ -47,15 +47,15 @@ def reading(view: Door) -> Door:
         patch_vary_headers(response, ("Authorization", "Cookie"))
         return response
 
-    return door
+    return endpoint
 
 
-def by_method(view: Door, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+def by_method(view: View, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
     """Answer GET and HEAD with the view. Raises: Refusal."""
     if request.method == "OPTIONS":
         return HttpResponse(status=HTTPStatus.NO_CONTENT, headers={"Allow": METHODS})
     if request.method not in ("GET", "HEAD"):
-        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "These addresses only read.", Allow=METHODS)
+        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "These endpoints are read-only.", Allow=METHODS)
     try:
         return view(request, *args, **kwargs)
     except PermissionDenied as error:
@@ -64,7 +64,7 @@ def by_method(view: Door, request: HttpRequest, *args: Any, **kwargs: Any) -> Ht
         raise not_found() from error
     except BadRequest as error:
         raise Refusal(HTTPStatus.BAD_REQUEST, str(error)) from error
-    except SILENT as error:
+    except UNREACHABLE as error:
         text = "A database does not answer."
         raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, Retry_After="10") from error
 
@@ -75,11 +75,11 @@ def identify(request: HttpRequest) -> None:
 
     Raises: Refusal (401) when there is neither.
     """
-    digest = presented(request)
+    digest = token_digest(request)
     if digest is not None:
         token = find_token(digest, now=timezone.now())
         if token is None:
-            # One answer for unknown, revoked, expired and whose user was shut out.
+            # One answer for unknown, revoked, expired and inactive.
             text = "The token is not valid."
             raise Refusal(HTTPStatus.UNAUTHORIZED, text, WWW_Authenticate=f'{REALM}, error="invalid_token"')
         request.user = token.user
@@ -89,25 +89,25 @@ def identify(request: HttpRequest) -> None:
 
 
 @sensitive_variables()
-def presented(request: HttpRequest) -> str | None:
+def token_digest(request: HttpRequest) -> str | None:
     """
     Return the digest of the token in the Authorization header; None for another scheme, which a proxy may have set.
 
-    The secret itself stays in here: an error page shows what every other function holds.
+    The secret stays in this function: error pages show the variables of all others.
     """
     scheme, _, secret = request.headers.get("Authorization", "").strip().partition(" ")
     return digest_of(secret.strip()) if scheme.lower() == "bearer" else None
 
 
-def for_staff(view: Door) -> Door:
-    """Make a reading address of a view for those who may enter the admin pages."""
+def staff_endpoint(view: View) -> View:
+    """Make a read-only endpoint of a view for users who may enter the admin."""
 
-    @reading
+    @read_only
     @wraps(view)
-    def door(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def endpoint(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         identify(request)
         if not admin.site.has_permission(request):
             raise PermissionDenied
         return view(request, *args, **kwargs)
 
-    return door
+    return endpoint

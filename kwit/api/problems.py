@@ -1,4 +1,4 @@
-"""Answers to what cannot be answered: application/problem+json (RFC 9457)."""
+"""Errors of the API: application/problem+json (RFC 9457)."""
 
 from collections.abc import Sequence
 from http import HTTPStatus

@@ -1,7 +1,7 @@
 """
-What the API lists: each engine registers its own, as it does with panels.
+Resources of the API; each app registers its own.
 
-A resource stands on the admin class of its model: rows, scope, order, filters and permission are those of the page.
+A resource uses the admin class of its model: its rows, tenants, order, filters and permission are those of the page.
 """
 
 import re
@@ -70,18 +70,18 @@ def object_of(shown: Sequence[Column]) -> Schema:
 
 
 class Source:
-    """What has an address of its own below the API's."""
+    """One endpoint of the API."""
 
     name: ClassVar[str]
-    #: What it is, in a sentence in English.
+    #: One sentence about it, in English.
     about: ClassVar[str]
 
     def is_open_to(self, request: HttpRequest) -> bool:
-        """Return whether the user may ask it at all."""
+        """Return whether the user may use it."""
         raise NotImplementedError
 
     def filters(self, request: HttpRequest) -> Sequence[Filter]:
-        """Return what may be asked in the address."""
+        """Return the filters of the query string."""
         return ()
 
     def answer(self, request: HttpRequest) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Resource(Source):
 
     model: ClassVar[type[models.Model]]
     columns: ClassVar[Sequence[Column]]
-    #: What only a row's own address has.
+    #: Columns of a single row only.
     details: ClassVar[Sequence[Column]] = ()
 
     @property
@@ -164,7 +164,7 @@ def read_query(request: HttpRequest, filters: Sequence[Filter], *, paged: bool =
     """
     Return the answers in an address. Raises: Refusal for what is not understood.
 
-    A filter that is not known is refused, too: who has misspelled it must not get every row.
+    An unknown filter is refused: a misspelled one must not return every row.
     """
     known = [one.name for one in filters] + ([AFTER, LIMIT] if paged else [])
     asked = parse_filters(filters, request.GET)
@@ -182,7 +182,7 @@ def read_query(request: HttpRequest, filters: Sequence[Filter], *, paged: bool =
 
 
 def limit_of(request: HttpRequest) -> int:
-    """Return how many rows are asked for. Raises: Refusal."""
+    """Return the page size. Raises: Refusal."""
     text = request.GET.get(LIMIT, str(LIMIT_ROWS))
     if not INTEGER_TEXT.fullmatch(text) or not 1 <= int(text) <= LIMIT_ROWS_MAX:
         raise bad_request((LIMIT, f"must be a number from 1 to {LIMIT_ROWS_MAX}"))

@@ -1,4 +1,4 @@
-"""The API for machines: what there is, one page of a list, one row; reads only."""
+"""Views of the read-only API: index, one page of a list, one row, OpenAPI."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from ..admin.filters import Filter
 from ..admin.keyset import AFTER
-from .authentication import for_staff
+from .authentication import staff_endpoint
 from .encoding import encoded
 from .problems import CONTENT_TYPE, not_found
 from .resources import (
@@ -35,9 +35,9 @@ def answer(content: dict[str, Any], **headers: str) -> HttpResponse:
     return HttpResponse(encoded(content), content_type="application/json", headers=headers)
 
 
-@for_staff
+@staff_endpoint
 def index(request: HttpRequest) -> HttpResponse:
-    """List what this user may ask, with its columns and filters."""
+    """List the resources of this user with their columns and filters."""
     read_query(request, ())
     listed = [described(source, request) for source in sources_for(request)]
     return answer({"version": VERSION, "openapi": reverse("kwit:api-openapi"), "resources": listed})
@@ -63,7 +63,7 @@ def filter_of(one: Filter) -> dict[str, Any]:
     return {"name": one.name, "about": str(one.label), "schema": filter_schema(one)}
 
 
-@for_staff
+@staff_endpoint
 def listing(request: HttpRequest, name: str) -> HttpResponse:
     """Answer with one page of a list; ``next`` leads to the next one."""
     source = get_source(request, name)
@@ -77,21 +77,21 @@ def listing(request: HttpRequest, name: str) -> HttpResponse:
     return answer({**content, "next": url}, Link=f'<{url}>; rel="next"')
 
 
-@for_staff
+@staff_endpoint
 def one(request: HttpRequest, name: str, key: str) -> HttpResponse:
     """Answer with one row."""
     return answer(get_resource(request, name).answer_one(request, key))
 
 
-@for_staff
-def nothing(request: HttpRequest) -> HttpResponse:
-    """Say that there is no such address."""
+@staff_endpoint
+def unknown(request: HttpRequest) -> HttpResponse:
+    """Answer 404 for an unknown URL."""
     raise not_found()
 
 
-@for_staff
+@staff_endpoint
 def openapi(request: HttpRequest) -> HttpResponse:
-    """Describe what this user may ask as OpenAPI 3.1."""
+    """Describe the resources of this user as OpenAPI 3.1."""
     read_query(request, ())
     paths: dict[str, Any] = {}
     for source in sources_for(request):

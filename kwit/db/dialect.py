@@ -6,6 +6,7 @@ Each app that needs more derives from ``Dialect`` and from the class of each dat
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -65,6 +66,9 @@ class Dialect:
         """Whether the connection is gone, so that nobody knows what became of the last statement."""
         return False
 
+    def file_identity(self, connection: BaseDatabaseWrapper) -> Any:
+        """Return what tells the database's file from another one of its name; None where there is no file."""
+
     def has_lost_transaction(self, connection: BaseDatabaseWrapper) -> bool:
         """Whether the database has ended the whole transaction of its own accord, not only the last savepoint."""
         return False
@@ -89,6 +93,12 @@ class SqliteDialect(Dialect):
 
     def is_transient(self, error: BaseException) -> bool:
         return any(text in str(error) for text in self.TRANSIENT)
+
+    def file_identity(self, connection: BaseDatabaseWrapper) -> Any:
+        if cast(Any, connection).is_in_memory_db():
+            return None
+        found = Path(connection.settings_dict["NAME"]).stat()
+        return found.st_dev, found.st_ino
 
     def prepare_time(self, value: Any) -> Any:
         # Times are compared as texts. With three decimals, or six where three are not enough, their order is that of

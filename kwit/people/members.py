@@ -1,8 +1,8 @@
 """
-Who belongs to which tenant, and who may decide it.
+Memberships of tenants, and who may manage which account.
 
-Nobody manages an account that may do more than his own, and nobody gives what he has not got: else whoever may reset
-passwords could become whom he likes.
+Nobody manages an account with more permissions than his own or grants permissions that he lacks: otherwise the right to
+reset passwords would be the right to become anybody.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def tenant_name(text: str) -> str:
     """Return a tenant's name as rows have it. Raises: ValidationError."""
     if not text or text != text.strip() or len(text) > TENANT_CHARS_MAX or not text.isprintable():
         raise ValidationError(
-            _("A tenant has 1 to %d characters, all printable, with no blank at either end.") % TENANT_CHARS_MAX
+            _("A tenant name has 1 to %d printable characters and no leading or trailing space.") % TENANT_CHARS_MAX
         )
     return text
 
@@ -60,7 +60,7 @@ def leave(user: AbstractUser, tenants: Sequence[str], *, actor: str, using: str 
 
 
 def noted(name: str, user: AbstractUser, tenant: str, actor: str, using: str | None) -> bool:
-    """Record that somebody joined or left a tenant, beside the membership."""
+    """Log that a user joined or left a tenant."""
     given = {"actor": actor, "name": name, "subject": SUBJECT, "scope": user.get_username(), "tenant": tenant}
     with record_action(**given, asked=1, using=using) as doing:
         doing.done = 1

@@ -37,7 +37,7 @@ def make_token(
     user: AbstractBaseUser, *, name: str, expires_at: datetime | None = None, using: str | None = None
 ) -> tuple[Token, str]:
     """
-    Make a token; return its row and the secret, which nothing can show again.
+    Create a token; return its row and the secret, which nothing can show again.
 
     Transaction: its own, or a savepoint in the caller's.
     Raises: NameTaken.

@@ -1,4 +1,4 @@
-"""Users and groups in the admin: Django's own pages, with the tenants, and nothing to gain by editing."""
+"""Users and groups in the admin: Django's own pages with tenants and without privilege escalation."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ class MembershipForm(forms.ModelForm):  # type: ignore[type-arg]
         """Refuse what is no tenant's name, and a tenant to which the editor does not belong."""
         name = tenant_name(self.cleaned_data["tenant"])
         if not sees(self.editor, name):
-            raise ValidationError(_("You do not belong to this tenant yourself."))
+            raise ValidationError(_("You are not a member of this tenant."))
         return name
 
 

@@ -20,7 +20,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, HttpResponse
 
 from ..admin.filters import INTEGER_TEXT
-from ..api.authentication import SILENT, reading
+from ..api.authentication import UNREACHABLE, read_only
 from ..api.encoding import encoded
 from ..api.problems import bad_request
 from ..db.dialect import copy_with_timeout
@@ -74,19 +74,19 @@ def register(question: Question) -> None:
     _questions[question.name] = question
 
 
-@reading
+@read_only
 def live(request: HttpRequest) -> HttpResponse:
     """Say that this process answers; no database is involved."""
     return as_response({})
 
 
-@reading
+@read_only
 def ready(request: HttpRequest) -> HttpResponse:
     """Say whether each database answers and has its migrations, and what else the address asks for."""
     return as_response(findings(request))
 
 
-@reading
+@read_only
 def both(request: HttpRequest) -> HttpResponse:
     """Say both: an answer proves that the process is alive."""
     return as_response({"process": "", **findings(request)})
@@ -156,7 +156,7 @@ def start(probe: Probe, alias: str) -> "Future[Answer]":
             # In this thread the alias leads to the connection with a time limit.
             connections[alias] = copy_with_timeout(connections[alias], timeout_s=CONNECT_S)
             answer = Answer(time.monotonic(), unready(alias), measured(alias))
-        except SILENT:
+        except UNREACHABLE:
             pass  # the text of a driver's error names hosts and users, and everybody may read this page
         except Exception as error:  # a probe has no other way to say that it does not work
             answer = Answer(time.monotonic(), f"cannot be asked: {type(error).__name__}")

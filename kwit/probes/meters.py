@@ -1,20 +1,20 @@
 """
-What /metrics tells: each engine registers what it measures, in values that know nothing of a format.
+Metrics as values independent of a format; each app registers a meter.
 
-Everything is computed when it is asked for, from the database, so that any number of web workers tell the same.
+They are computed from the database on request, so that all web workers answer the same.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-#: How far back the figures with ``recent`` in their name look.
+#: Seconds covered by metrics with ``recent`` in their name.
 RECENT_S = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gauge:
-    """One figure, per combination of its labels; it may fall as well as rise."""
+    """One value per combination of labels; it may fall as well as rise."""
 
     name: str
     about: str
@@ -39,14 +39,14 @@ Metric = Gauge | Histogram
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """One engine's measures: a fixed number of bounded queries."""
+    """The metrics of one app: a fixed number of bounded queries."""
 
     name: str
     read: Callable[[datetime], Iterable[Metric]]
 
 
 def gauge(name: str, about: str, value: float) -> Gauge:
-    """Return a figure without labels."""
+    """Return a gauge without labels."""
     return Gauge(name=name, about=about, samples=[((), value)])
 
 
@@ -71,9 +71,9 @@ def meters() -> list[Meter]:
 
 @dataclass(frozen=True)
 class MeterReading:
-    """What a meter said; ``is_up`` is False when its database does not answer."""
+    """The metrics of a meter; ``is_up`` is False when its database does not answer."""
 
     meter: str
     is_up: bool
     seconds: float
-    measures: Sequence[Metric] = field(default_factory=tuple)
+    metrics: Sequence[Metric] = field(default_factory=tuple)

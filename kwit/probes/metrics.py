@@ -1,4 +1,4 @@
-"""``/metrics``: what the meters say, as the text that Prometheus reads."""
+"""``/metrics`` in the text format of Prometheus."""
 
 import hmac
 import time
@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from ..api.authentication import identify, presented, reading
+from ..api.authentication import identify, read_only, token_digest
 from ..api.problems import not_found
 from ..conf import kwit_settings
 from ..people.tenants import tenants_of
@@ -20,9 +20,9 @@ from .meters import RECENT_S, Gauge, Histogram, Meter, MeterReading, gauge, mete
 PERMISSION = "kwit.view_metrics"
 
 
-@reading
+@read_only
 def scrape(request: HttpRequest) -> HttpResponse:
-    """Measure now, and say it as text; without prometheus-client there is no such address."""
+    """Return the metrics; without prometheus-client the URL answers 404."""
     if find_spec("prometheus_client") is None:
         raise not_found("Metrics need the package prometheus-client (the extra “metrics”).")
     admit(request)
@@ -45,22 +45,22 @@ def admit(request: HttpRequest) -> None:
 
 def has_site_secret(request: HttpRequest) -> bool:
     """Whether the request brings METRICS_TOKEN; the comparison takes the same time wherever they differ."""
-    wanted, given = kwit_settings().metrics_digest, presented(request)
+    wanted, given = kwit_settings().metrics_digest, token_digest(request)
     return bool(wanted) and given is not None and hmac.compare_digest(wanted, given)
 
 
 def read(meter: Meter) -> MeterReading:
-    """Read a meter; a database that does not answer is a figure, too, and the others are still told."""
+    """Read a meter; a database that does not answer is a metric, and the others are still reported."""
     begun = time.monotonic()
     try:
-        measures = tuple(meter.read(timezone.now()))
+        found = tuple(meter.read(timezone.now()))
     except (DatabaseError, InterfaceError):
         return MeterReading(meter.name, is_up=False, seconds=time.monotonic() - begun)
-    return MeterReading(meter.name, is_up=True, seconds=time.monotonic() - begun, measures=measures)
+    return MeterReading(meter.name, is_up=True, seconds=time.monotonic() - begun, metrics=found)
 
 
 def about_readings(readings: list[MeterReading]) -> list[Gauge]:
-    """Return what there is to say of the scrape itself."""
+    """Return the metrics of the scrape itself."""
     up = [((one.meter,), float(one.is_up)) for one in readings]
     took = [((one.meter,), one.seconds) for one in readings]
     return [
@@ -72,7 +72,7 @@ def about_readings(readings: list[MeterReading]) -> list[Gauge]:
 
 
 def as_text(readings: list[MeterReading]) -> HttpResponse:
-    """Return the readings as Prometheus reads them."""
+    """Return the readings in the format of Prometheus."""
     # Here and not above: the extra may be missing, and only this page needs it.
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
     from prometheus_client.registry import Collector
@@ -80,23 +80,23 @@ def as_text(readings: list[MeterReading]) -> HttpResponse:
     class Read(Collector):
         def collect(self) -> Iterator[Any]:
             """Yield the families."""
-            measures = [measure for each in readings for measure in each.measures]
-            yield from map(family_of, [*about_readings(readings), *measures])
+            metrics = [metric for each in readings for metric in each.metrics]
+            yield from map(family_of, [*about_readings(readings), *metrics])
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Read())
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-def family_of(measure: Gauge | Histogram) -> Any:
-    """Return a measure in the words of prometheus-client."""
+def family_of(metric: Gauge | Histogram) -> Any:
+    """Return a metric as a family of prometheus-client."""
     from prometheus_client.core import GaugeHistogramMetricFamily, GaugeMetricFamily
 
-    if isinstance(measure, Gauge):
-        found = GaugeMetricFamily(measure.name, measure.about, labels=measure.labels)
-        for labels, value in measure.samples:
+    if isinstance(metric, Gauge):
+        found = GaugeMetricFamily(metric.name, metric.about, labels=metric.labels)
+        for labels, value in metric.samples:
             found.add_metric([str(label) for label in labels], value)
         return found
-    buckets = [(str(bound), float(number)) for bound, number in measure.buckets] + [("+Inf", float(measure.count))]
+    buckets = [(str(bound), float(number)) for bound, number in metric.buckets] + [("+Inf", float(metric.count))]
     # Not a plain histogram: this one falls, too, and rate() would take that for a restart.
-    return GaugeHistogramMetricFamily(measure.name, measure.about, buckets=buckets, gsum_value=measure.sum_s)
+    return GaugeHistogramMetricFamily(metric.name, metric.about, buckets=buckets, gsum_value=metric.sum_s)

@@ -1,17 +1,22 @@
 """Claim due mails and load what planning has to know of each; give back what was not begun."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import connections, transaction
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast, Lower
 
-from ..addresses import Recipients
+from ..addresses import Recipients, spellings
 from ..conf import Conf
 from ..dialects import dialect_of
 from ..models import Attempt, MailQueue, MailState, Suppression
+from ..notes import Note
 from ..steps import step_of
 from .email import key_of, recipients_of
+from .recheck import recheck
 from .schedule import digest_window
 
 #: Mails in one digest: nobody reads a mail of more; the rest makes the next one.
@@ -35,6 +40,8 @@ class Claim:
     companions: tuple[MailQueue, ...] = ()
     #: The mails that could join its digest now, asked when it is handed to a lane.
     joining: tuple[MailQueue, ...] = ()
+    #: Why it is not to be sent after all: its event is gone, or nobody can know.
+    gone: Note | None = None
 
 
 def claim_due(*, using: str, worker: str, now: datetime, conf: Conf, limit: int) -> list[int]:
@@ -66,9 +73,14 @@ def give_back(*, using: str, worker: str) -> None:
         claimed.update(worker="", lease_until=None)
 
 
-def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf) -> list[Claim]:
-    """Return mails with what the database knows of them, in at most three queries."""
+def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf, now: datetime | None = None) -> list[Claim]:
+    """
+    Return mails with what the database knows of them, in at most three queries.
+
+    With ``now`` they are about to be sent: one query more for each kind with ``recheck``.
+    """
     found = list(mails)
+    gone = recheck(found, using=using, now=now) if now is not None else {}
     final, numbers = attempts_of(found, using=using, conf=conf)
     travelled = companions_of(found, using=using, conf=conf)
     return [
@@ -78,6 +90,7 @@ def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf) -> list[C
             final=final.get(mail.pk, {}),
             number_last=numbers.get(mail.pk, 0),
             companions=tuple(travelled.get(mail.pk, ())),
+            gone=gone.get(mail.pk),
         )
         for mail in found
     ]
@@ -137,22 +150,48 @@ def companions_of(mails: Sequence[MailQueue], *, using: str, conf: Conf) -> dict
     return found
 
 
-def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime) -> tuple[MailQueue, ...]:
-    """Return the mails that could join this one in a digest now."""
-    mails = MailQueue.objects.using(using).select_related("control")
-    joining = mails.free_for(worker, now).filter(
-        control__kind=mail.control.kind,
-        template=mail.template,
-        language=mail.language,
-        recipients=mail.recipients,
-        # Who may see one tenant's mails would else read another's in the digest.
-        tenant=mail.tenant,
-        state=MailState.QUEUED,
-        attempts=0,
-        message_text="",
-        digest_of__isnull=True,
+def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime, conf: Conf) -> tuple[MailQueue, ...]:
+    """Return the mails that could join this one in a digest now: to the same mailbox, however it is spelled."""
+    mails, keys = MailQueue.objects.using(using).select_related("control"), mailboxes_of(mail, conf)
+    joining = (
+        mails.alias(to=Lower(Cast("recipients", TextField())))
+        .free_for(worker, now)
+        .filter(
+            Q(recipients=mail.recipients) | Q(to__in=stored_spellings(keys)),
+            control__kind=mail.control.kind,
+            template=mail.template,
+            language=mail.language,
+            # Who may see one tenant's mails would else read another's in the digest.
+            tenant=mail.tenant,
+            state=MailState.QUEUED,
+            attempts=0,
+            message_text="",
+            digest_of__isnull=True,
+        )
     )
-    return tuple(joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1])
+    rows = joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1]
+    found = [other for other in rows if mailboxes_of(other, conf) == keys]
+    # One whose event is gone is withdrawn by itself when its own turn comes.
+    gone = recheck(found, using=using, now=now)
+    return tuple(other for other in found if other.pk not in gone)
+
+
+def mailboxes_of(mail: MailQueue, conf: Conf) -> frozenset[str]:
+    """Return the keys of a mail's recipients, and what is nobody's address as it is."""
+    people = recipients_of(mail, conf)
+    return frozenset([*(key_of(address, conf) for address in people.good), *people.bad])
+
+
+def stored_spellings(keys: Collection[str]) -> list[str]:
+    """Return how a list of one recipient may stand in the database, in lower case; of several, only as it does."""
+    # PostgreSQL keeps letters, the others keep what Python's encoder wrote.
+    return [
+        json.dumps([spelling], ensure_ascii=is_ascii)
+        for key in keys
+        if len(keys) == 1
+        for spelling in spellings(key)
+        for is_ascii in (True, False)
+    ]
 
 
 def suppressed_among(claims: Iterable[Claim], *, using: str, conf: Conf) -> frozenset[str]:

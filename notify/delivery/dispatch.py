@@ -70,7 +70,10 @@ def hand_over_due(
     using, settings, report, left = using or router.db_for_write(MailQueue), conf(), DeliveryReport(), limit
     connection = connections[using]
     dialect = dialect_of(connection)
-    report.uncertain += rescue(using=using, now=dialect.now(connection), conf=settings)
+    rescued = rescue(using=using, now=dialect.now(connection), conf=settings)
+    report.uncertain += rescued.uncertain
+    if rescued.refused:
+        report.error = f"the database refuses to record {'; '.join(rescued.refused)}"
     pause = get_pause(find_transport(settings).name, now=dialect.now(connection), using=using)
     report.paused_until, report.pause_reason = pause.until, pause.reason
     # While the channel pauses, whoever got a portion could only give it back.

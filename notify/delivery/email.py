@@ -3,15 +3,16 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from functools import lru_cache
 from urllib.parse import quote
 
 from django.conf import settings
 
-from ..addresses import Recipients, identity, parse_recipients
+from ..addresses import Recipients, mailbox_key, parse_recipients, wire_domain
 from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
+from ..messages.options import File, copies_of, options_of, without
 from ..models import Control, MailQueue
 from ..text import one_line
 from ..transports.base import Email
@@ -22,13 +23,23 @@ NOT_ATOM = re.compile(r"[^A-Za-z0-9!#$%&'*+/=?^_`{|}~-]")
 
 
 def recipients_of(mail: MailQueue, conf: Conf) -> Recipients:
-    """Return a mail's recipients, checked again: the row may have been written by plain SQL."""
-    return parse_recipients(mail.recipients, fold_local_part=conf.FOLD_LOCAL_PART)
+    """
+    Return whom a mail goes to, those of cc and bcc last; each has an outcome of their own.
+
+    They are checked again: the row may have been written by plain SQL.
+    """
+    found, fold = parse_recipients(mail.recipients, fold_local_part=conf.FOLD_LOCAL_PART), conf.FOLD_LOCAL_PART
+    if not options_of(mail) or not found.good:
+        return found
+    good = found.good
+    for name in ("cc", "bcc"):
+        good += without(copies_of(mail, name, fold_local_part=fold), good, fold_local_part=fold)
+    return Recipients(good, found.bad)
 
 
 def key_of(address: str, conf: Conf) -> str:
     """Return what two spellings of one mailbox have in common, by this site's rule."""
-    return identity(address, conf.FOLD_LOCAL_PART)
+    return mailbox_key(address, conf.FOLD_LOCAL_PART)
 
 
 def split_parts(recipients: Sequence[str], conf: Conf) -> list[tuple[str, ...]]:
@@ -74,8 +85,8 @@ def sender_of(conf: Conf) -> str:
 
 @lru_cache(maxsize=64)
 def domain_of(address: str) -> str:
-    """Return the domain of an address that may have a display name."""
-    return parseaddr(address)[1].rpartition("@")[2]
+    """Return the domain of an address that may have a display name. Raises: WrongAddress."""
+    return envelope_address(address).rpartition("@")[2]
 
 
 def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
@@ -86,7 +97,7 @@ def message_id(control: Control, *, part: int, token: str, conf: Conf) -> str:
     """
     domain = conf.MESSAGE_ID_DOMAIN or domain_of(sender_of(conf)) or "localhost"
     kind = NOT_ATOM.sub(lambda found: quote(found[0], safe=""), control.kind) or "-"
-    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{envelope_address('x@' + domain)[2:]}>"
+    return f"<kwit.{kind}.{control.key}.{control.key2}.{part}.{token}@{wire_domain(domain)}>"
 
 
 def make_email(
@@ -100,23 +111,41 @@ def make_email(
     token: str,
     conf: Conf,
     digest_subject: str = "",
+    files: tuple[File, ...] = (),
 ) -> Email:
     """Return what goes out of one part of a mail, addressed to those of the part who still have to get it."""
+    options, (shown_to, shown_cc) = options_of(mail), split_copies(mail, to, conf)
+    own = (
+        ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),
+        ("Date", format_datetime(at)),
+        # RFC 3834: so that no absence note answers.
+        ("Auto-Submitted", "auto-generated"),
+        ("List-Unsubscribe", f"<{unsubscribe_address(mail.control.kind, conf)}>"),
+    )
+    given = {name: str(value) for name, value in (options.get("headers") or {}).items()}
+    taken = {name.lower() for name in given}
     return Email(
-        sender=sender_of(conf),
+        sender=options.get("from_email") or sender_of(conf),
         recipients=recipients,
-        to=to,
+        to=shown_to,
+        cc=shown_cc,
+        reply_to=tuple(options.get("reply_to") or ()),
         subject=one_line(digest_subject or mail.subject),
         text=body.text,
         html=body.html,
-        headers=(
-            ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),
-            ("Date", format_datetime(at)),
-            # RFC 3834: so that no absence note answers.
-            ("Auto-Submitted", "auto-generated"),
-            ("List-Unsubscribe", f"<{unsubscribe_address(mail.control.kind, conf)}>"),
-        ),
+        headers=(*(pair for pair in own if pair[0].lower() not in taken), *given.items()),
+        files=files,
     )
+
+
+def split_copies(mail: MailQueue, addresses: tuple[str, ...], conf: Conf) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which of a part's addresses its To and its Cc show; nobody sees those of bcc."""
+    if not options_of(mail):
+        return addresses, ()
+    fold = conf.FOLD_LOCAL_PART
+    rest = without(addresses, parse_recipients(mail.recipients, fold_local_part=fold).good, fold_local_part=fold)
+    hidden = without(rest, copies_of(mail, "cc", fold_local_part=fold), fold_local_part=fold)
+    return tuple(a for a in addresses if a not in rest), tuple(a for a in rest if a not in hidden)
 
 
 def unsubscribe_address(kind: str, conf: Conf) -> str:

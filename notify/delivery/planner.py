@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..conf import Conf
+from ..errors import UnusableAttachment
 from ..messages.bodies import Body
+from ..messages.options import File, read_files
 from ..models import AttemptOutcome, HeldFor, MailQueue
 from ..notes import Note, from_data, note
 from ..steps import Step, step_of
@@ -47,6 +49,13 @@ class Block:
     unsent: tuple[Result, ...] = ()
 
 
+@dataclass(frozen=True)
+class Withdraw:
+    """The mail is not sent, because its event is no longer true."""
+
+    reason: Note
+
+
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
     """One part of one mail: what goes over the wire in one transaction, and what its row gets when that begins."""
@@ -70,7 +79,7 @@ class Send:
     followers: tuple[int, ...] = ()
 
 
-Plan = Hold | Block | Send
+Plan = Hold | Block | Withdraw | Send
 
 
 class Part(NamedTuple):
@@ -88,12 +97,15 @@ class Content(NamedTuple):
     subject: str = ""
     followers: tuple[int, ...] = ()
     joining: tuple[int, ...] = ()
+    files: tuple[File, ...] = ()
 
 
 def plan_mail(claim: Claim, context: PlanContext) -> Plan:
     """Return what becomes of a mail now. Raises: whatever a template or a value raises."""
     mail, conf, now = claim.mail, context.conf, context.now
     step = step_of(mail.control.kind)
+    if claim.gone is not None:
+        return Withdraw(claim.gone) if claim.gone.code == "withdrawn" else Block((claim.gone,))
     if (hold := try_hold(mail, step, conf, now)) is not None:
         return hold
     unsent = not_addresses(claim, conf)
@@ -106,7 +118,11 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
         return Send(unsent=unsent)
     if not mail.subject:
         return Block((note("empty_subject"),), unsent)
-    content = make_content(claim, step, context)
+    try:
+        files = read_files(step, mail, bytes_max=conf.ATTACHMENT_BYTES)
+    except UnusableAttachment as error:
+        return Block((error.note,), unsent)
+    content = make_content(claim, step, context)._replace(files=files)
     return Send(
         envelopes=tuple(make_envelope(claim, part, content, context, is_first=part is parts[0]) for part in parts),
         unsent=unsent,
@@ -138,6 +154,7 @@ def make_envelope(claim: Claim, part: Part, content: Content, context: PlanConte
         token=token,
         conf=context.conf,
         digest_subject=content.subject,
+        files=content.files,
     )
     if not is_first:
         return Envelope(mail_id=mail.pk, part=part.number, email=email)

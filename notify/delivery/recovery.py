@@ -1,35 +1,32 @@
 """rescue: find mails whose worker went silent while they were on the wire, or that a wrong clock has put off."""
 
+import logging
+from dataclasses import dataclass
 from datetime import datetime
 from random import SystemRandom
 
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 
 from ..conf import Conf
 from ..dialects import dialect_of
 from ..models import MailQueue, MailState
-from .claims import load_claims
+from .claims import Claim, load_claims
 from .planner import has_other_open_parts, lost_results
-from .results import Settlement, as_attempts, as_tries, conclude
+from .results import Settlement, as_attempts, as_tries, conclude, reduce
+from .writer import settle_alone
+
+logger = logging.getLogger(__name__)
 
 #: Below the 2,100 parameters of SQL Server.
 MAILS_PER_STATEMENT = 1000
 
 
-def settle(settlement: Settlement, *, using: str, worker: str) -> None:
-    """Write one mail's attempts and state. Transaction: the caller's."""
-    connection, values = connections[using], settlement.values
-    dialect = dialect_of(connection)
-    if settlement.attempts:
-        dialect.insert_attempts(connection, settlement.attempts)
-    if not values:
-        return
-    # Lost when somebody else has it by now: a person, or a worker after our lease. The attempts stay true.
-    dialect.try_settle_mail(connection, settlement.mail_id, worker=worker, values=values)
-    if settlement.followers:
-        mails = MailQueue.objects.using(using)
-        shared = {name: values[name] for name in ("state", "sent_at", "problem", "notes", "attempts") if name in values}
-        mails.filter(digest_of=settlement.mail_id).update(**shared)
+@dataclass(frozen=True)
+class Rescued:
+    """How many mails are uncertain now, and what the database refused to record, one line each."""
+
+    uncertain: int
+    refused: tuple[str, ...] = ()
 
 
 def undo_misdating(*, using: str, now: datetime) -> int:
@@ -47,33 +44,64 @@ def undo_misdating(*, using: str, now: datetime) -> int:
     return undone
 
 
-def rescue(*, using: str, now: datetime, conf: Conf) -> int:
+def rescue(*, using: str, now: datetime, conf: Conf) -> Rescued:
     """
-    Find mails whose worker went silent while they were on the wire; return how many are uncertain now.
+    Find mails whose worker went silent while they were on the wire, and say so on each.
 
-    Transaction: its own, one per mail.
+    One that the database refuses does not stop the others. Transaction: its own, one per mail.
+    Raises: DatabaseError, when it is about no row.
     """
-    mails, found = MailQueue.objects.using(using), 0
     undo_misdating(using=using, now=now)
-    lost = list(mails.lost(now).select_related("control"))
+    lost = list(MailQueue.objects.using(using).lost(now).select_related("control"))
+    uncertain, refused = 0, []
     for claim in load_claims(lost, using=using, conf=conf):
-        mail = claim.mail
-        tries = as_tries(mail.flight or 0, lost_results(claim, conf), at=now)
-        values = conclude(claim, tries, conf=conf, now=now, random=SystemRandom())
-        if has_other_open_parts(claim, conf):
-            values["state"] = MailState.QUEUED
-        elif values["state"] == MailState.UNCERTAIN:
-            # The name stays: should the silent worker speak after all, it may still say what became of the mail.
-            values["worker"] = mail.worker
-        settlement = Settlement(
-            mail_id=mail.pk,
-            attempts=as_attempts(claim, tries, worker=mail.worker, channel=""),
-            values=values,
-            followers=tuple(mails.filter(digest_of=mail.pk).values_list("pk", flat=True)),
-        )
-        with transaction.atomic(using=using, durable=True):
-            # Another worker's rescue may have been faster, or the silent worker has spoken in the meantime.
-            if mails.lost(now).filter(pk=mail.pk).select_for_update().exists():
-                settle(settlement, using=using, worker=mail.worker)
-                found += values["state"] == MailState.UNCERTAIN
-    return found
+        settlement = settlement_of_lost(claim, using=using, now=now, conf=conf)
+        try:
+            is_ours = try_rescue(claim.mail, settlement, using=using, now=now)
+            uncertain += is_ours and settlement.values["state"] == MailState.UNCERTAIN
+        except DatabaseError as error:
+            dialect = dialect_of(connections[using])
+            if dialect.is_transient(error) or dialect.is_lost(error):
+                raise
+            reason = " ".join(str(error).split())
+            logger.error("mail %s cannot be recorded as lost: %s", claim.mail.pk, reason)
+            if not any(try_less(claim.mail, less, using=using, now=now) for less in reduce(settlement, reason)):
+                refused.append(f"mail {claim.mail.pk}: {reason}")
+    return Rescued(uncertain, tuple(refused))
+
+
+def settlement_of_lost(claim: Claim, *, using: str, now: datetime, conf: Conf) -> Settlement:
+    """Return what is to be written of a mail whose worker went silent."""
+    mail = claim.mail
+    tries = as_tries(mail.flight or 0, lost_results(claim, conf), at=now)
+    values = conclude(claim, tries, conf=conf, now=now, random=SystemRandom())
+    if has_other_open_parts(claim, conf):
+        values["state"] = MailState.QUEUED
+    elif values["state"] == MailState.UNCERTAIN:
+        # The name stays: should the silent worker speak after all, it may still say what became of the mail.
+        values["worker"] = mail.worker
+    return Settlement(
+        mail_id=mail.pk,
+        attempts=as_attempts(claim, tries, worker=mail.worker, channel=""),
+        values=values,
+        followers=tuple(MailQueue.objects.using(using).filter(digest_of=mail.pk).values_list("pk", flat=True)),
+    )
+
+
+def try_rescue(mail: MailQueue, settlement: Settlement, *, using: str, now: datetime) -> bool:
+    """Write what became of a lost mail; return False when somebody was faster. Transaction: its own."""
+    with transaction.atomic(using=using, durable=True):
+        # Another worker's rescue, or the silent worker has spoken in the meantime.
+        if not MailQueue.objects.using(using).lost(now).filter(pk=mail.pk).select_for_update().exists():
+            return False
+        settle_alone(settlement, using=using, worker=mail.worker)
+        return True
+
+
+def try_less(mail: MailQueue, settlement: Settlement, *, using: str, now: datetime) -> bool:
+    """Write less of what became of a lost mail; return False when the database refuses that, too."""
+    try:
+        try_rescue(mail, settlement, using=using, now=now)
+    except DatabaseError:
+        return False
+    return True

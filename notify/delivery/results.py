@@ -1,7 +1,7 @@
 """What came of a mail: results by recipient -> attempts, the mail's next state, the figures of a run; pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -13,7 +13,6 @@ from ..models import ADDRESS_LENGTH_MAX, ERROR_CHARS_MAX, AttemptOutcome, HeldFo
 from ..notes import Note, as_data, from_data, note
 from ..text import stored
 from ..transports.base import Result
-from ..transports.replies import is_mailbox_gone
 from .claims import Claim
 from .email import key_of
 from .schedule import retry_at
@@ -54,6 +53,7 @@ class DeliveryReport:
     failed: int = 0
     uncertain: int = 0
     blocked: int = 0
+    withdrawn: int = 0
     held: int = 0
     handed_over: int = 0
     letters: int = 0
@@ -86,6 +86,11 @@ def hold_values(reason: HeldFor, until: datetime) -> dict[str, Any]:
 def block_values(*notes: Note) -> dict[str, Any]:
     """Return what the row of a mail gets that is left to a person, with the reasons."""
     return {"state": MailState.BLOCKED, "problem": problem_text(notes), "notes": as_data(notes)}
+
+
+def withdraw_values(reason: Note) -> dict[str, Any]:
+    """Return what the row of a mail gets whose event is no longer true."""
+    return {"state": MailState.WITHDRAWN, "held_for": "", "problem": problem_text([reason]), "notes": as_data([reason])}
 
 
 def conclude(claim: Claim, tries: Sequence[Try], *, conf: Conf, now: datetime, random: Random) -> dict[str, Any]:
@@ -147,9 +152,20 @@ def as_attempts(claim: Claim, tries: Iterable[Try], *, worker: str, channel: str
     )
 
 
+def reduce(settlement: Settlement, reason: str) -> list[Settlement]:
+    """
+    Return what may be written of a mail instead, the most first, when the database refuses all of it.
+
+    Without its attempts nobody could tell who has got it, so what would be tried again waits for a person.
+    """
+    state = settlement.values.get("state", MailState.QUEUED)
+    bare = replace(settlement, attempts=(), gone=())
+    blocked = replace(bare, values=block_values(note("outcome_not_written", error=reason)))
+    return [blocked] if state == MailState.QUEUED else [replace(bare, values={"state": state}), blocked]
+
+
 def gone_mailboxes(tries: Iterable[Try]) -> Iterator[tuple[str, str]]:
     """Yield the addresses that the server says do not exist, with its words."""
     for part, result, _at in ((each.part, each.result, each.at) for each in tries):
-        if part >= 0 and result.outcome == AttemptOutcome.REFUSED and is_mailbox_gone(result.reply):
-            words = (result.reply.code, result.reply.enhanced, result.reply.text)
-            yield result.recipient, " ".join(map(str, words))
+        if part >= 0 and result.outcome == AttemptOutcome.REFUSED and result.is_gone:
+            yield result.recipient, str(result.reply)

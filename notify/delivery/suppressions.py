@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from django.db import IntegrityError, router, transaction
 
-from ..addresses import parse_recipients
+from ..addresses import mailbox_key, parse_recipients, spellings
 from ..errors import WrongAddress
 from ..models import ERROR_CHARS_MAX, Suppression
 from ..text import stored
@@ -31,7 +31,9 @@ def unsuppress(addresses: Iterable[str], *, using: str | None = None) -> int:
     """Take addresses off the list; return how many were on it. What was settled because of it stays settled."""
     using = using or router.db_for_write(Suppression)
     with transaction.atomic(using=using):
-        rows = Suppression.objects.using(using).filter(address__in=[address.lower() for address in addresses])
+        rows = Suppression.objects.using(using).filter(
+            address__in=[each for address in addresses for each in spellings(address)]
+        )
         return rows.delete()[0]
 
 
@@ -40,4 +42,4 @@ def normal(address: str) -> str:
     found = parse_recipients(address)
     if len(found.good) != 1 or found.bad:
         raise WrongAddress(f"{address!r} is not one mail address")
-    return found.good[0].lower()
+    return mailbox_key(found.good[0], fold_local_part=True)

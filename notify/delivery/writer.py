@@ -8,7 +8,7 @@ that dies leaves doubt. One row that the database refuses does not stop the othe
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -18,11 +18,10 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from ..conf import Conf
 from ..dialects import dialect_of
 from ..dialects.base import AttemptRow, Change
-from ..errors import ClaimLost
-from ..models import Attempt, MailQueue, MailState
-from ..notes import note
+from ..errors import ClaimLost, OutcomeNotWritten
+from ..models import Attempt, MailQueue
 from .planner import Envelope
-from .results import Settlement, block_values
+from .results import Settlement, reduce
 from .suppressions import suppress
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,9 @@ class Writer:
     begins: list[Envelope] = field(default_factory=list)
     #: Whether what is in hand may have been committed already, by a session whose answer never came.
     is_repeated: bool = False
-    #: What the database refused, one line each.
+    #: Whether the database has been away for too long: from now on it is tried once each time.
+    has_given_up: bool = False
+    #: What the database refused altogether, one line each.
     refused: list[str] = field(default_factory=list)
 
     def commit(self) -> dict[int, bool | Exception]:
@@ -60,7 +61,7 @@ class Writer:
         Write what is in hand; return, for each mail that was to begin, whether it did, or the error that kept it.
 
         Transaction: its own, durable.
-        Raises: DatabaseError, when the database stays away; what is in hand stays in hand.
+        Raises: OutcomeNotWritten, when the database stays away; what is in hand stays in hand.
         """
         if not self.settlements and not self.begins:
             return {}
@@ -81,7 +82,7 @@ class Writer:
         """
         Write, again when another transaction was in the way, and on a new session when ours has ended.
 
-        Raises: DatabaseError, for what the database refuses, and when it has been away for as long as a lease.
+        Raises: DatabaseError, for what the database refuses; OutcomeNotWritten, when it has been away for a lease.
         """
         connection, tried, deadline = connections[self.using], 0, 0.0
         while True:
@@ -105,8 +106,9 @@ class Writer:
                     deadline = now + self.conf.LEASE.total_seconds()
                 if self.is_stopping():
                     deadline = min(deadline, now + STOPPING_PATIENCE_S)
-                if now >= deadline:
-                    raise
+                if now >= deadline or self.has_given_up:
+                    self.has_given_up = True
+                    raise OutcomeNotWritten(f"what came of the mails on the wire is not written: {error}") from error
                 time.sleep(min(RECONNECT_S, PAUSE_S * 2 ** (tried - 1)))
 
     def is_of_a_row(self, error: BaseException) -> bool:
@@ -133,23 +135,8 @@ class Writer:
             dialect = dialect_of(connection)
             dialect.insert_attempts(connection, attempts)
             for settlement in settlements:
-                self.settle(settlement)
+                settle(settlement, using=self.using, worker=self.worker)
             return {each.mail_id: self.try_begin(each, now) for each in begins}
-
-    def settle(self, settlement: Settlement) -> None:
-        """Write one mail's state, and that of the mails that travelled in it. Transaction: the caller's."""
-        values = settlement.values
-        if not values:
-            return
-        # Lost when somebody else has it by now: a person, or a worker after our lease. The attempts stay true.
-        connection = connections[self.using]
-        dialect_of(connection).try_settle_mail(connection, settlement.mail_id, worker=self.worker, values=values)
-        if settlement.followers:
-            mails = MailQueue.objects.using(self.using)
-            shared = {
-                name: values[name] for name in ("state", "sent_at", "problem", "notes", "attempts") if name in values
-            }
-            mails.filter(digest_of=settlement.mail_id).update(**shared)
 
     def try_begin(self, envelope: Envelope, now: datetime) -> bool:
         """Mark a mail as on the wire, and those that join its digest as travelling in it; all of them or none."""
@@ -199,23 +186,14 @@ class Writer:
             return error
 
     def write_one(self, settlement: Settlement) -> Exception | None:
-        """
-        Write what came of one mail; if the database refuses it, less of it; return the error then.
-
-        Without its attempts nobody could tell who has got it, so what would be tried again waits for a person.
-        """
+        """Write what came of one mail; if the database refuses it, less of it; return the error then."""
         error = self.try_write(settlement)
         if error is None or not settlement.values:
             return error
         reason = " ".join(str(error).split())
         logger.error("the outcome of mail %s cannot be written: %s", settlement.mail_id, reason)
-        self.refused.append(f"mail {settlement.mail_id}: {reason}")
-        state = settlement.values["state"]
-        ended = {"state": state} if state != MailState.QUEUED else {}
-        blocked = block_values(note("outcome_not_written", error=reason))
-        for values in filter(None, (ended, blocked)):
-            if self.try_write(replace(settlement, attempts=(), values=values)) is None:
-                break
+        if all(self.try_write(less) is not None for less in reduce(settlement, reason)):
+            self.refused.append(f"mail {settlement.mail_id}: {reason}")
         return error
 
     def try_write(self, settlement: Settlement) -> Exception | None:
@@ -227,3 +205,24 @@ class Writer:
                 raise
             return error
         return None
+
+
+def settle_alone(settlement: Settlement, *, using: str, worker: str) -> None:
+    """Write one mail's attempts and state. Transaction: the caller's."""
+    connection = connections[using]
+    dialect_of(connection).insert_attempts(connection, settlement.attempts)
+    settle(settlement, using=using, worker=worker)
+
+
+def settle(settlement: Settlement, *, using: str, worker: str) -> None:
+    """Write one mail's state, and that of the mails that travelled in it. Transaction: the caller's."""
+    values = settlement.values
+    if not values:
+        return
+    # Lost when somebody else has it by now: a person, or a worker after our lease. The attempts stay true.
+    connection = connections[using]
+    dialect_of(connection).try_settle_mail(connection, settlement.mail_id, worker=worker, values=values)
+    if settlement.followers:
+        names = ("state", "sent_at", "problem", "notes", "attempts")
+        shared = {name: values[name] for name in names if name in values}
+        MailQueue.objects.using(using).filter(digest_of=settlement.mail_id).update(**shared)

@@ -391,4 +391,5 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
     def wait(self, connection: BaseDatabaseWrapper, seconds: float) -> bool:
         with connection.cursor() as cursor:
             cursor.execute(f"LISTEN {WAKE_CHANNEL}")
-        return any(True for _ in connection.connection.notifies(timeout=seconds, stop_after=1))
+        with connection.wrap_database_errors:
+            return any(True for _ in connection.connection.notifies(timeout=seconds, stop_after=1))

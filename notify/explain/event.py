@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import connections, router
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..conf import conf
 from ..dialects import dialect_of
@@ -107,13 +108,22 @@ def asked_key2s(step: Step | None, key: int, key2: int | None, inquiry: Inquiry)
 
 def explain_notified(control: Control, inquiry: Inquiry) -> EventExplanation:
     """Explain an event that has its control row."""
-    mails = tuple(explain_mails(control, using=inquiry.using, now=inquiry.now, is_whole=inquiry.tenants is None))
-    tasks = tuple(explain_tasks(control, using=inquiry.using))
+    # A step with ``coalesce`` has one message for several events of a key.
+    leader = control.covered_by or control
+    mails = tuple(explain_mails(leader, using=inquiry.using, now=inquiry.now, is_whole=inquiry.tenants is None))
+    tasks = tuple(explain_tasks(leader, using=inquiry.using))
     parts: list[MailExplanation | TaskExplanation] = [*mails, *tasks]
     pass_id = next((part.pass_id for part in parts if part.pass_id), "")
     name = event_name(control.kind, control.key, control.key2, control.original_key)
     if mails or tasks:
         findings = [Finding("notified", say_prepared(name, control.created_at, pass_id, inquiry))]
+        if others := Control.objects.using(inquiry.using).filter(covered_by=leader).count():
+            text = ngettext(
+                "Its message tells of %(count)s event of this key.",
+                "Its message tells of %(count)s events of this key.",
+                others + 1,
+            )
+            findings.append(Finding("coalesced", text % {"count": others + 1}))
     else:
         text = _(
             "Event %(event)s was marked as known on %(at)s without mail or task: by a baseline "

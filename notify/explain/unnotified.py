@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connections
-from django.db.models import Q, QuerySet
+from django.db.models import Min, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from ..conf import Conf
@@ -124,9 +124,20 @@ def explain_breaker(
         return
     scope = Scope(now=inquiry.now, since=None if is_full else inquiry.now - inquiry.conf.LOOKBACK)
     candidates = step.candidates(scope, not_before=not_before_of(step, inquiry.conf), using=inquiry.using)
+    if step.coalesce:
+        # Whole keys go through, the one with the oldest event first.
+        own = candidates.filter(key=key).aggregate(oldest=Min("event_at"))["oldest"] or event_at
+        before = Q(event_at__lt=own) | Q(event_at=own, key__lt=key)
+        older = candidates.filter(before).order_by().values("key").distinct().count()
+        yield from behind_breaker(limit, older, inquiry)
+        return
     same = Q(event_at=event_at)
     before = Q(event_at__lt=event_at) | same & Q(key__lt=key) | same & Q(key=key, key2__lt=key2)
-    older = candidates.filter(before).count()
+    yield from behind_breaker(limit, candidates.filter(before).count(), inquiry)
+
+
+def behind_breaker(limit: int, older: int, inquiry: Inquiry) -> Iterator[Finding]:
+    """Say that older candidates fill the next pass, if they do."""
     if older >= limit:
         text = (
             _("The circuit breaker lets %(limit)s of its kind through per pass, oldest first; %(older)s are before it.")

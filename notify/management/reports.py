@@ -88,6 +88,7 @@ def delivery_json(report: "DeliveryReport") -> dict[str, Any]:
         "uncertain": report.uncertain,
         "partial": report.partial,
         "blocked": report.blocked,
+        "withdrawn": report.withdrawn,
         "held": report.held,
         "handed_over": report.handed_over,
         "paused": {"until": until.isoformat(), "reason": report.pause_reason} if until else None,
@@ -98,9 +99,10 @@ def delivery_json(report: "DeliveryReport") -> dict[str, Any]:
 def delivery_lines(report: "DeliveryReport") -> list[str]:
     """Return the report for a terminal."""
     counts = {name: value for name, value in delivery_json(report).items() if isinstance(value, int) and value}
-    lines = [", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()) or "Nothing was due."]
-    if report.error:
-        lines.append(f"Error: {report.error}")
+    lines = [", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items())] if counts else []
+    reason = report.error or report.pause_reason
     if report.paused_until:
-        lines.append(f"The channel pauses until {report.paused_until:%Y-%m-%dT%H:%M:%S%z}: {report.pause_reason}")
-    return lines
+        lines.append(f"The channel pauses until {report.paused_until:%Y-%m-%dT%H:%M:%S%z}: {reason}")
+    elif report.error:
+        lines.append(f"Error: {report.error}")
+    return lines or ["Nothing was due."]

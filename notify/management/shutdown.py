@@ -1,9 +1,25 @@
 """SIGTERM as a wish: finish what is in hand, then stop."""
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def reporting_once() -> Iterator[None]:
+    """Keep out of the log what the report says, which is printed to the same terminal."""
+
+    def is_not_in_report(record: logging.LogRecord) -> bool:
+        return not getattr(record, "is_in_report", False)
+
+    logger = logging.getLogger("notify.delivery.runner")
+    logger.addFilter(is_not_in_report)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_not_in_report)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any, cast
 
-from django.db import DatabaseError, connections, router
+from django.db import DatabaseError, InterfaceError, connections, router
 from django.db.models import Min
 
 from kwit.jobs import run_jobs
@@ -14,6 +15,7 @@ from kwit.jobs import run_jobs
 from ..delivery.dispatch import send_due
 from ..delivery.results import DeliveryReport
 from ..dialects import dialect_of
+from ..errors import OutcomeNotWritten
 from ..models import MailQueue, MailState
 from ..passes.runner import PassReport, run_pass
 
@@ -30,6 +32,8 @@ class RoundReport:
     passed: PassReport | None
     delivered: DeliveryReport | None
     error: str = ""
+    #: What else there is to know: a database file was replaced.
+    said: str = ""
 
 
 def work(
@@ -44,12 +48,15 @@ def work(
     """
     Run a pass and a delivery every so many seconds, sooner when woken or when a mail is due; return how many rounds.
 
-    A database that goes away is waited for. Ends after ``rounds_max`` or when asked to stop; the mail in hand is sent.
+    A database that goes away is waited for, and a file that is replaced is opened anew. Ends after ``rounds_max`` or
+    when asked to stop; the mails in hand are sent.
     """
-    using, rounds = using or router.db_for_write(MailQueue), 0
+    using, rounds, files = using or router.db_for_write(MailQueue), 0, Files()
     while not is_stopping() and (rounds_max is None or rounds < rounds_max):
-        report = run_round(using, lanes, is_stopping)
-        report = with_job_errors(report, is_stopping)
+        said, is_gone = files.reopen_replaced(using)
+        # SQLite would make an empty file.
+        report = RoundReport(None, None, said) if is_gone else run_round(using, lanes, is_stopping)
+        report = with_job_errors(report if is_gone else replace(report, said=said), is_stopping)
         rounds += 1
         tell(report)
         if rounds_max is None or rounds < rounds_max:
@@ -64,10 +71,41 @@ def run_round(using: str, lanes: int | None, is_stopping: Callable[[], bool]) ->
         passed = run_pass(using=using, is_stopping=is_stopping)
         delivered = None if is_stopping() else send_due(using=using, lanes=lanes, is_stopping=is_stopping)
         return RoundReport(passed, delivered, delivered.error if delivered else "")
-    except DatabaseError as error:
+    except losses(using) as error:
         logger.error("the round was cut short: %s", error)
         connections[using].close()
         return RoundReport(passed, None, f"{type(error).__name__}: {error}")
+
+
+def losses(using: str) -> tuple[type[Exception], ...]:
+    """Return what a database raises that goes away: as Django wraps it, and as its driver lets it through."""
+    return DatabaseError, InterfaceError, OutcomeNotWritten, cast(Any, connections[using]).Database.Error
+
+
+class Files:
+    """The database files that this process works on, so that another one in their place is noticed."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Any] = {}
+
+    def reopen_replaced(self, using: str) -> tuple[str, bool]:
+        """Close connections whose file is another one by now; return what to say, and if that of ``using`` is gone."""
+        said = []
+        for connection in connections.all():
+            try:
+                identity = dialect_of(connection).file_identity(connection)
+            except FileNotFoundError as error:
+                if connection.alias == using:
+                    return f"the database file is not there: {error}", True
+                continue  # of an alias that this worker may have no use for
+            before = self.known.setdefault(connection.alias, identity)
+            if identity != before:
+                connection.close()
+                self.known[connection.alias] = identity
+                said.append(f"the database file {connection.settings_dict['NAME']} was replaced; it is opened anew")
+        for text in said:
+            logger.warning("%s", text)
+        return "; ".join(said), False
 
 
 def with_job_errors(report: RoundReport, is_stopping: Callable[[], bool]) -> RoundReport:
@@ -77,18 +115,22 @@ def with_job_errors(report: RoundReport, is_stopping: Callable[[], bool]) -> Rou
 
 
 def rest(using: str, every_s: float, is_stopping: Callable[[], bool]) -> None:
-    """Wait for the next round: its time, a mail's, or somebody who wakes us."""
-    deadline = time.monotonic() + every_s
-    try:
-        deadline = min(deadline, time.monotonic() + seconds_to_next(using, every_s))
-        dialect, connection = dialect_of(connections[using]), connections[using]
-        while not is_stopping() and (left := deadline - time.monotonic()) > 0:
-            if dialect.wait(connection, min(SLICE_S, left)):
+    """Wait for the next round: its time, a mail's, or somebody who wakes us; a session that ends is opened anew."""
+    connection, deadline = connections[using], time.monotonic() + every_s
+    is_asked, is_said = False, False
+    while not is_stopping() and (left := deadline - time.monotonic()) > 0:
+        try:
+            if not is_asked:
+                deadline = min(deadline, time.monotonic() + seconds_to_next(using, every_s))
+                is_asked = True
+                continue
+            if dialect_of(connection).wait(connection, min(SLICE_S, left)):
                 return
-    except DatabaseError as error:
-        logger.error("cannot listen for work: %s", error)
-        connections[using].close()
-        while not is_stopping() and (left := deadline - time.monotonic()) > 0:
+        except losses(using) as error:
+            if not is_said:
+                logger.warning("cannot listen for work, trying again: %s", error)
+            is_said = True
+            connection.close()
             time.sleep(min(SLICE_S, left))
 
 

@@ -9,8 +9,10 @@ from django.template import Context
 from django.utils import translation
 from django.utils.safestring import mark_safe
 
+from ..conf import conf
 from ..models import MailQueue
 from .loading import plain_text, template, try_template
+from .options import options_of
 from .subjects import Lines
 from .values import ALWAYS, template_values, thaw
 
@@ -47,18 +49,24 @@ def render_body(name: str, values: Mapping[str, Any], *, language: str) -> Body:
 
 def values_of(mail: MailQueue) -> dict[str, Any]:
     """Return what the templates of a mail get: the values frozen in its row."""
+    return values_with(mail, thaw(mail.payload))
+
+
+def values_with(mail: MailQueue, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the templates of a mail get beside its event's values."""
     control = mail.control
     return template_values(
-        thaw(mail.payload), kind=control.kind, key=control.original_key or control.key, key2=control.key2
+        values,
+        kind=control.kind,
+        key=control.original_key or control.key,
+        key2=control.key2,
+        site_url=options_of(mail).get("site_url") or conf().SITE_URL.rstrip("/"),
     )
 
 
 def values_of_digest(leader: MailQueue) -> dict[str, Any]:
     """Return what the templates of a digest get of the mail that leads it, whose own values may be spoilt by now."""
-    control, payload = leader.control, leader.payload if isinstance(leader.payload, dict) else {}
-    values = template_values(
-        thaw(payload), kind=control.kind, key=control.original_key or control.key, key2=control.key2
-    )
+    values = values_with(leader, thaw(leader.payload) if isinstance(leader.payload, dict) else {})
     return {name: values[name] for name in ALWAYS}
 
 

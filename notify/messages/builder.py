@@ -7,14 +7,18 @@ from typing import Any, NamedTuple
 from django.utils import translation
 
 from ..addresses import Recipients, parse_recipients, shown
+from ..conf import conf
+from ..errors import UnusableOption
 from ..models import MailState
 from ..notes import Note, english, note
 from ..steps import Event, Step, is_parent
 from ..text import TENANT_UNITS_MAX, is_tenant, one_line, shorten
+from .coalesce import as_coalesced
 from .columns import roundtrip_all
 from .names import is_used
+from .options import NONE, Options, has_options, read_options
 from .subjects import Lines
-from .values import LANGUAGE, CannotFreeze, add_own, freeze, template_values
+from .values import LANGUAGE, MAIL, CannotFreeze, add_own, freeze, template_values
 
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
@@ -48,6 +52,8 @@ def reads_event_at(step: Step) -> bool:
 
 def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:
     """Make each event's message, in order; one that cannot be made is ``blocked`` with its reason, the others go on."""
+    if step.coalesce:
+        events = [as_coalesced(event) for event in events]
     made: dict[int, Message] = {}
     # Language by language, because changing it takes longer than making a message.
     by_language: dict[str, list[int]] = {}
@@ -78,25 +84,43 @@ def make_singly(step: Step, events: Sequence[Event], *, fold_local_part: bool) -
 def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) -> list[Message]:
     """Make messages in the active language, all or none. Raises: whatever a template or a value raises."""
     lines, frozen = Lines(), roundtrip_all([event.values for event in events])
+    site_url, options = conf().SITE_URL.rstrip("/"), [NONE] * len(events)
+    if has_options(step):
+        options = [
+            read_options(step, event._replace(values=thawed), fold_local_part=fold_local_part)
+            for event, (_text, thawed) in zip(events, frozen, strict=True)
+        ]
     # What is rendered is what the body will be rendered from: the values as they come out of the row.
     values = [
-        template_values(thawed, kind=event.kind, key=event.original_key or event.key, key2=event.key2)
-        for event, (_text, thawed) in zip(events, frozen, strict=True)
+        template_values(
+            thawed,
+            kind=event.kind,
+            key=event.original_key or event.key,
+            key2=event.key2,
+            site_url=option.frozen.get("site_url", site_url),
+        )
+        for event, (_text, thawed), option in zip(events, frozen, options, strict=True)
     ]
     nothing = [""] * len(events)
     subjects = lines.render_all(f"notify/mail/{step.template}.subject.txt", values) if step.template else nothing
     titles = lines.render_all(f"notify/task/{step.task}.title.txt", values) if step.task else nothing
     people = [parse_recipients(event.recipients, fold_local_part=fold_local_part) for event in events]
-    texts = [add_own(text, own_of(event)) for event, (text, _thawed) in zip(events, frozen, strict=True)]
-    return [finished(step, *parts) for parts in zip(events, people, subjects, titles, texts, strict=True)]
+    texts = [
+        add_own(text, own_of(event, option))
+        for event, (text, _thawed), option in zip(events, frozen, options, strict=True)
+    ]
+    return [finished(step, *parts) for parts in zip(events, people, subjects, titles, texts, options, strict=True)]
 
 
-def finished(step: Step, event: Event, recipients: Recipients, subject: str, title: str, payload: str) -> Message:
+def finished(
+    step: Step, event: Event, recipients: Recipients, subject: str, title: str, payload: str, options: Options = NONE
+) -> Message:
     """Return the message of these parts, or what is wrong with it."""
     if not is_tenant(event.tenant):
         return blocked(event, describe_tenant(event.tenant))
     is_blocked = step.template is not None and not (recipients.good and subject)
     is_sound = (step.template is None or not (is_blocked or recipients.bad)) and not event.asked_language
+    is_sound = is_sound and not options.notes
     # By place: the names would take longer than all else here.
     return Message(
         event,
@@ -106,7 +130,7 @@ def finished(step: Step, event: Event, recipients: Recipients, subject: str, tit
         title,
         payload,
         BLOCKED if is_blocked else QUEUED,
-        () if is_sound else describe(step, event, recipients, subject),
+        () if is_sound else (*describe(step, event, recipients, subject), *options.notes),
         event.tenant,
     )
 
@@ -126,9 +150,10 @@ def describe(step: Step, event: Event, recipients: Recipients, subject: str) -> 
     return tuple(problems)
 
 
-def own_of(event: Event) -> dict[str, str]:
+def own_of(event: Event, options: Options) -> dict[str, Any]:
     """Return what a payload says of the message itself."""
-    return {LANGUAGE: event.asked_language} if event.asked_language else {}
+    own: dict[str, Any] = {LANGUAGE: event.asked_language} if event.asked_language else {}
+    return own | {MAIL: dict(options.frozen)} if options.frozen else own
 
 
 def describe_tenant(given: Any) -> Note:
@@ -147,10 +172,17 @@ def blocked(event: Event, reason: Note) -> Message:
     return silent(event)._replace(language=event.language, state=MailState.BLOCKED, notes=(reason,))
 
 
+def describe_error(error: Exception) -> str:
+    """Say what a template or a value has raised."""
+    return str(error) if isinstance(error, CannotFreeze) else f"{type(error).__name__}: {error}"
+
+
 def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
     """Return the stand-in of a message that raised, with what can be kept, so that it can be made anew later."""
-    what = str(error) if isinstance(error, CannotFreeze) else f"{type(error).__name__}: {error}"
-    message = blocked(event, note("cannot_be_made", error=one_line(what)))
+    if isinstance(error, UnusableOption):
+        message = blocked(event, error.note)
+    else:
+        message = blocked(event, note("cannot_be_made", error=one_line(describe_error(error))))
     # One of the two may be what has raised.
     with suppress(Exception):
         message = message._replace(recipients=parse_recipients(event.recipients, fold_local_part=fold_local_part).good)

@@ -29,8 +29,10 @@ ALWAYS = ("key", "key2", "kind", "site_url", "event_at")
 TYPES = "$types"
 #: The name under which it keeps the language that was asked for, when the site has only its parent.
 LANGUAGE = "$language"
+#: The name under which it keeps sender, copies, reply addresses, headers and the site's address (``options``).
+MAIL = "$mail"
 #: What a payload says of the message itself, beside the values.
-OWN = frozenset({TYPES, LANGUAGE})
+OWN = frozenset({TYPES, LANGUAGE, MAIL})
 #: Levels of lists and mappings in a value; more is no data of an event, and would end Python's stack.
 DEPTH_MAX = 50
 ENCODER = JSONEncoder(ensure_ascii=False, allow_nan=False)

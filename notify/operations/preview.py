@@ -5,17 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import connections, router
+from django.utils import timezone
 
 from ..conf import conf
 from ..delivery.email import make_email, recipients_of, render_alone, render_mail, render_together
 from ..dialects import dialect_of
-from ..errors import UnknownMail
+from ..errors import UnknownMail, UnusableAttachment
 from ..explain.unnotified import Inquiry, events_of
-from ..messages.bodies import Body, render_body
+from ..messages.bodies import Body
 from ..messages.builder import make_messages
-from ..messages.values import template_values, thaw
+from ..messages.options import File, read_files
 from ..models import TOKEN_LENGTH, Control, MailQueue
-from ..steps import Event, Step, columns_of, event_reader, reading_order, steps_of, supported_language
+from ..steps import Event, Step, columns_of, event_reader, reading_order, step_of, steps_of, supported_language
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class Preview:
     recipients: tuple[str, ...]
     language: str
     headers: Mapping[str, str]
+    sender: str = ""
+    cc: tuple[str, ...] = ()
+    bcc: tuple[str, ...] = ()
+    #: The name of each file, or why it cannot be sent.
+    attachments: tuple[str, ...] = ()
 
 
 def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
@@ -37,7 +43,7 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
 
     Raises: whatever a template or a value raises.
     """
-    using, settings = using or router.db_for_read(MailQueue), conf()
+    using = using or router.db_for_read(MailQueue)
     rows = MailQueue.objects.using(using).select_related("control")
     mail = rows.get(pk=mail.digest_of_id or mail.pk)
     others = list(rows.filter(digest_of=mail.pk).order_by("pk"))
@@ -46,26 +52,44 @@ def preview_mail(mail: MailQueue, *, using: str | None = None) -> Preview:
         # What was sent is shown as it was: then the subject alone is made of them.
         bodies = [(other, Body("", "") if mail.message_text else render_alone(other)) for other in others]
         subject, body = render_together(mail, [(mail, body), *bodies])
-    to = recipients_of(mail, settings).good
-    letter = make_email(
+    return preview_as_sent(mail, body, subject=subject, source=f"mail {mail.pk} ({mail.state})")
+
+
+def preview_as_sent(mail: MailQueue, body: Body, *, subject: str, source: str) -> Preview:
+    """Return a mail as delivery would send it; ``subject`` is that of a digest."""
+    settings, problem = conf(), ""
+    files: tuple[File, ...] = ()
+    everybody = recipients_of(mail, settings).good
+    step = step_of(mail.control.kind)
+    try:
+        files = read_files(step, mail, bytes_max=settings.ATTACHMENT_BYTES)
+    except UnusableAttachment as error:
+        problem = str(error)
+    email = make_email(
         mail,
         body=body,
         part=0,
-        to=to,
-        recipients=to,
+        to=everybody,
+        recipients=everybody,
         at=mail.sent_at or mail.due_at,
         token=mail.message_token or "0" * TOKEN_LENGTH,
         conf=settings,
         digest_subject=subject,
+        files=files,
     )
+    replies = {"Reply-To": ", ".join(email.reply_to)} if email.reply_to else {}
     return Preview(
-        source=f"mail {mail.pk} ({mail.state})",
-        subject=letter.subject,
-        text=letter.text,
-        html=letter.html,
-        recipients=to,
+        source=source,
+        subject=email.subject,
+        text=email.text,
+        html=email.html,
+        recipients=email.to,
         language=mail.language,
-        headers=dict(letter.headers),
+        headers=replies | dict(email.headers),
+        sender=email.sender,
+        cc=email.cc,
+        bcc=tuple(address for address in everybody if address not in (*email.to, *email.cc)),
+        attachments=tuple(file.name for file in files) or ((problem,) if problem else ()),
     )
 
 
@@ -106,7 +130,8 @@ def preview_event(
 def preview_example(kind: str, *, language: str = "") -> Preview:
     """Return the mail of a step's own example. Raises: UnknownStep; whatever a template raises."""
     [step] = steps_of([kind])
-    event = Event(kind, 0, 0, "somebody@example.org", supported_language(language or None), "", step.example)
+    values = {"event_at": timezone.now(), **step.example}
+    event = Event(kind, 0, 0, "somebody@example.org", supported_language(language or None), "", values)
     return preview_candidate(step, event, language)
 
 
@@ -117,9 +142,16 @@ def preview_candidate(step: Step, event: Event, language: str) -> Preview:
     [message] = make_messages(step, [asked], fold_local_part=conf().FOLD_LOCAL_PART)
     if not step.template:
         raise UnknownMail(f"step {step.kind} sends no mail")
-    values = template_values(
-        thaw(json.loads(message.payload)), kind=event.kind, key=event.original_key or event.key, key2=event.key2
-    )
-    body = render_body(step.template, values, language=spoken)
     source = "would be queued" if message.state == "queued" else f"would be blocked: {message.problem}"
-    return Preview(source, message.subject, body.text, body.html, message.recipients, spoken, {})
+    now = timezone.now()
+    mail = MailQueue(
+        control=Control(kind=event.kind, key=event.key, key2=event.key2, original_key=event.original_key),
+        template=step.template,
+        subject=message.subject,
+        recipients=list(message.recipients),
+        language=spoken,
+        payload=json.loads(message.payload),
+        tenant=message.tenant,
+        due_at=now,
+    )
+    return preview_as_sent(mail, render_alone(mail), subject="", source=source)

@@ -6,13 +6,14 @@ from collections.abc import Collection
 from datetime import datetime
 
 from django.db import connections
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from ..conf import conf
 from ..dialects import dialect_of
 from ..messages.builder import Message, make_messages, problem_text
+from ..messages.coalesce import EVENTS_MAX, coalesce
 from ..messages.values import thaw
-from ..models import MailQueue, MailState, TaskQueue
+from ..models import Control, MailQueue, MailState, TaskQueue
 from ..notes import as_data, note
 from ..passes.rows import task_row
 from ..steps import Event, Scope, Step, columns_of, event_reader, reading_order, step_of, supported_language
@@ -88,8 +89,13 @@ def try_event(step: Step, mail: MailQueue, *, now: datetime, using: str) -> Even
         names = reading_order(columns_of(found))
         control = mail.control
         asked = step.only(found, key=control.key, key2=control.key2, original_key=control.original_key)
-        row = asked.values_list(*names).first()
-        event = event_reader(step.kind, names)(row) if row else None
+        if step.coalesce:
+            covered = Control.objects.using(using).filter(Q(pk=control.pk) | Q(covered_by=control)).values("key2")
+            asked = found.filter(key=control.key, key2__in=list(covered.values_list("key2", flat=True)))
+            asked = asked.order_by("event_at", "key2")
+        rows = list(asked.values_list(*names)[:EVENTS_MAX])
+        events = [event_reader(step.kind, names)(row) for row in rows]
+        event = (coalesce(events) if step.coalesce else events[0]) if events else None
     except Exception:  # a step that fails must not keep the mails of others from being released
         logger.exception("the event of mail %s cannot be read", mail.pk)
         return None

@@ -119,7 +119,17 @@ class Controls(Resource):
     about = "The control table: one row per event that has had its message prepared."
     model = Control
     columns = model_columns(
-        Control, "id", "kind", "key", "key2", "original_key", "tenant", "language", "recipients", "created_at"
+        Control,
+        "id",
+        "kind",
+        "key",
+        "key2",
+        "original_key",
+        "tenant",
+        "language",
+        "recipients",
+        "created_at",
+        "covered_by_id",
     )
 
 

@@ -147,9 +147,12 @@ class MailQueueAdmin(ReadOnlyAdmin):
 
     def preview(self, mail: MailQueue, shown: Preview) -> Detail:
         """Return the page of a preview."""
+        copies = [("Cc", shown.cc), ("Bcc", shown.bcc), (_("attachments"), shown.attachments)]
         facts = [
             Fact(name=_("subject"), cell=Cell(text=shown.subject)),
+            Fact(name=_("sender"), cell=Cell(text=shown.sender)),
             Fact(name=_("recipients"), cell=Cell(text=", ".join(shown.recipients) or NONE)),
+            *(Fact(name=name, cell=Cell(text=", ".join(people))) for name, people in copies if people),
             Fact(name=_("language"), cell=Cell(text=shown.language)),
             *(Fact(name=name, cell=Cell(text=value)) for name, value in shown.headers.items()),
         ]

@@ -46,6 +46,8 @@ class StepProgress:
     """What a step has counted so far, with the warnings and errors that it will log."""
 
     candidates: int = 0
+    #: Events, or groups of them, that have got their message.
+    messages: int = 0
     mails: int = 0
     tasks: int = 0
     blocked: int = 0

@@ -8,7 +8,7 @@ from ..messages.builder import BLOCKED, QUEUED, Message, problem_text
 from ..messages.values import ENCODER
 from ..models import SUBJECT_UNITS_MAX
 from ..notes import as_text
-from ..steps import Step
+from ..steps import Event, Step
 from ..text import shorten
 
 #: What a pass writes, as plain texts: psycopg would take a member of an enumeration for its name.
@@ -17,9 +17,23 @@ STATES = (QUEUED.value, BLOCKED.value)
 
 def control_row(message: Message) -> ControlRow:
     """Return the control row of a message."""
-    event = message.event
+    return control_row_of(message.event, message)
+
+
+def control_row_of(event: Event, message: Message) -> ControlRow:
+    """Return the control row of one of the events that a message stands for."""
     people = ", ".join(message.recipients)
     return ControlRow(event.key, event.key2, message.language, people, message.tenant, event.original_key)
+
+
+def control_rows(messages: Sequence[Message]) -> list[ControlRow]:
+    """Return the control rows of messages: one per event."""
+    return [control_row_of(event, message) for message in messages for event in events_of(message)]
+
+
+def events_of(message: Message) -> tuple[Event, ...]:
+    """Return the events that a message stands for."""
+    return message.event.members or (message.event,)
 
 
 def mail_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int]) -> list[MailRow]:

@@ -5,7 +5,7 @@ A step's candidates are found once, in one statement, then written in chunks: co
 for a control row that this very transaction has made. The unique constraint decides every race.
 """
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, cast
 
@@ -13,7 +13,8 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, Min, QuerySet
 
 from ..messages.builder import Message, blocked, make_messages, reads_event_at, silent
-from ..models import MailQueue, MailState, TaskQueue
+from ..messages.coalesce import coalesce, coalesce_groups, split_last_key
+from ..models import Control, MailQueue, MailState, TaskQueue
 from ..notes import note
 from ..steps import (
     Event,
@@ -33,7 +34,7 @@ from .flags import raise_flags, repair_flags
 from .gc_pause import gc_paused
 from .reader import Part, Unreadable, as_events, read
 from .retry import with_retry
-from .rows import control_row, has_task, mail_count, mail_rows, task_rows
+from .rows import control_rows, events_of, has_task, mail_count, mail_rows, task_rows
 
 #: How often a step with a circuit breaker looks for groups to take the places of those that the database refuses.
 ROUNDS_MAX = 10
@@ -41,6 +42,8 @@ ROUNDS_MAX = 10
 LISTED_MAX = 1000
 #: Keys per statement, below the 2,100 parameters of SQL Server.
 KEYS_PER_STATEMENT = 1000
+#: Three parameters each.
+COVERED_PER_STATEMENT = 500
 
 Key = tuple[int, int]
 
@@ -68,6 +71,11 @@ def prepare_candidates(step: Step, context: PassContext, progress: StepProgress)
     not_before = None if context.is_baseline else not_before_of(step, context.conf)
     found = step.candidates(scope_of(step, context), not_before=not_before, using=context.using)
     limit = None if context.is_baseline else breaker_of(step, context.conf)
+    if step.coalesce and not context.is_baseline:
+        if not write_groups(found, step, context, progress, groups_max=limit):
+            rest = found[progress.candidates :] if context.is_dry_run else found.order_by()
+            add_waiting_note(rest, limit or 0, progress)
+        return
     if limit is None:
         write_found(found, step, context, progress)
         return
@@ -92,15 +100,71 @@ def write_found(found: QuerySet[Any, Any], step: Step, context: PassContext, pro
     parts = read(found, names=names, rows=context.conf.CHUNK_ROWS, dialect=context.dialect)
     with closing(cast(Generator[Part], parts)) as read_parts:
         for rows, unreadable in read_parts:
-            if context.is_stopping():
-                progress.is_complete = False
-                progress.warnings.append(note("stopped_after", count=progress.candidates))
+            if has_to_stop(context, progress):
                 return False
             with gc_paused():
                 events, faulty = as_events(rows, names, as_event)
                 write_events(events, step, context, progress)
             write_unreadable([*unreadable, *faulty], step, context, progress)
     return True
+
+
+def write_groups(
+    found: QuerySet[Any, Any], step: Step, context: PassContext, progress: StepProgress, *, groups_max: int | None
+) -> bool:
+    """
+    Run the candidate query once and write its rows chunk by chunk, those of one key as one message.
+
+    Return False when ``groups_max`` messages were reached and there may be more.
+    """
+    names = reading_order(columns_of(found))
+    as_event = event_reader(step.kind, names)
+    parts = read(found, names=names, rows=context.conf.CHUNK_ROWS, dialect=context.dialect)
+    with closing(cast(Generator[Part], parts)) as read_parts:
+        held: list[Event] = []
+        for rows, unreadable in read_parts:
+            if has_to_stop(context, progress):
+                return True
+            events, faulty = as_events(rows, names, as_event)
+            known = {key_of(event) for event in held}
+            # After a row that cannot be read, reading begins anew with what has not been written.
+            whole, held = split_last_key([*held, *(event for event in events if key_of(event) not in known)])
+            if not write_limited(whole, step, context, progress, groups_max=groups_max):
+                return False
+            write_unreadable([*unreadable, *faulty], step, context, progress)
+        return has_to_stop(context, progress) or write_limited(held, step, context, progress, groups_max=groups_max)
+
+
+def has_to_stop(context: PassContext, progress: StepProgress) -> bool:
+    """Whether the pass was asked to stop; logged."""
+    if not context.is_stopping():
+        return False
+    progress.is_complete = False
+    progress.warnings.append(note("stopped_after", count=progress.candidates))
+    return True
+
+
+def write_limited(
+    events: Sequence[Event], step: Step, context: PassContext, progress: StepProgress, *, groups_max: int | None
+) -> bool:
+    """Write events of whole keys as one message each; return False when the circuit breaker left some of them."""
+    groups = coalesce_groups([event for event in events if has_key(event, progress)])
+    while groups:
+        places = len(groups) if groups_max is None else groups_max - progress.messages
+        if places <= 0:
+            return False
+        with gc_paused():
+            write_prepared(groups[:places], step, context, progress)
+        groups = groups[places:]
+    return True
+
+
+def write_prepared(events: Sequence[Event], step: Step, context: PassContext, progress: StepProgress) -> None:
+    """Write events that stand for all of their key, and count what came of it."""
+    progress.candidates += sum(len(event.members) for event in events)
+    messages = make_messages(step, events, fold_local_part=context.conf.FOLD_LOCAL_PART)
+    for part, new in write_isolating(messages, step, context, progress):
+        count_written(part, new, step, context, progress)
 
 
 def write_unreadable(rows: Sequence[Unreadable], step: Step, context: PassContext, progress: StepProgress) -> None:
@@ -199,10 +263,11 @@ def write(messages: Sequence[Message], step: Step, context: PassContext) -> set[
     with transaction.atomic(using=context.using, durable=True):
         dialect.yield_to_others(connection)
         context.guard()
-        new = dialect.insert_controls(connection, step.kind, [control_row(message) for message in messages])
-        fresh = [message for message in messages if key_of(message.event) in new]
+        new = dialect.insert_controls(connection, step.kind, control_rows(messages))
+        fresh = [found for message in messages if (found := only_new(message, new, step, context)) is not None]
         if not context.is_baseline:
             ids = [new[key_of(message.event)] for message in fresh]
+            record_covered(fresh, new, context)
             mails = mail_rows(fresh, step, ids)
             tasks = task_rows(fresh, step, ids)
             if mails:
@@ -215,11 +280,35 @@ def write(messages: Sequence[Message], step: Step, context: PassContext) -> set[
     return set(new)
 
 
+def only_new(message: Message, new: Mapping[Key, int], step: Step, context: PassContext) -> Message | None:
+    """Return a message of those of its events that are new: itself if all are, None if none is."""
+    events = events_of(message)
+    fresh = [event for event in events if key_of(event) in new]
+    if len(fresh) == len(events):
+        return message
+    if not fresh:
+        return None
+    # Another pass was faster with some of a key's events: the others make a message of their own.
+    [rest] = make_messages(step, [coalesce(fresh)], fold_local_part=context.conf.FOLD_LOCAL_PART)
+    return rest
+
+
+def record_covered(messages: Sequence[Message], new: Mapping[Key, int], context: PassContext) -> None:
+    """Write on the control rows of events that have no message of their own which one tells of them."""
+    rows = [
+        Control(pk=new[key_of(event)], covered_by_id=new[key_of(message.event)])
+        for message in messages
+        for event in message.event.members[:-1]
+    ]
+    if rows:
+        Control._base_manager.using(context.using).bulk_update(rows, ["covered_by"], batch_size=COVERED_PER_STATEMENT)
+
+
 def count_written(
     messages: Sequence[Message], new: Collection[Key], step: Step, context: PassContext, progress: StepProgress
 ) -> None:
     """Add one committed transaction to the progress."""
-    known = [message.event for message in messages if key_of(message.event) not in new]
+    known = [event for message in messages for event in events_of(message) if key_of(event) not in new]
     # Another pass got there first, which is normal, or the candidate query has given the key in two chunks.
     ours = written_by_this_pass(known, step, context) if known and not context.is_baseline else ()
     for event in known:
@@ -228,8 +317,9 @@ def count_written(
     if context.is_baseline:
         return
     for message in messages:
-        if key_of(message.event) not in new:
+        if not any(key_of(event) in new for event in events_of(message)):
             continue
+        progress.messages += 1
         if message.event.asked_language:
             count_language(message.event, progress)
         if message.state == MailState.BLOCKED:

@@ -9,6 +9,22 @@ from ..models import AttemptOutcome
 from ..notes import Note, note
 
 
+class File(Protocol):
+    """One file of a mail."""
+
+    @property
+    def name(self) -> str:
+        """What recipients see."""
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+
+    @property
+    def content_type(self) -> str:
+        """Its media type."""
+
+
 @dataclass(frozen=True)
 class Email:
     """One mail as it goes out: to these recipients in one transaction."""
@@ -22,6 +38,11 @@ class Email:
     html: str
     #: Message-ID, Date and the rest, as name and value.
     headers: tuple[tuple[str, str], ...]
+    #: Who is shown as having a copy.
+    cc: tuple[str, ...] = ()
+    #: Where answers go, each perhaps with a display name.
+    reply_to: tuple[str, ...] = ()
+    files: tuple[File, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,6 +54,10 @@ class Reply:
     text: str = ""
     #: Set when Kwit says it, not the server; ``text`` is then its English sentence.
     note: Note | None = None
+
+    def __str__(self) -> str:
+        """Return the answer as one line."""
+        return " ".join(str(part) for part in (self.code, self.enhanced, self.text) if part)
 
 
 def own_reply(code: str, /, **params: Any) -> Reply:
@@ -50,6 +75,13 @@ class Result:
     reply: Reply = field(default_factory=Reply)
     #: Whether a "not now" only means "not in this transaction": it is tried again at once and costs no attempt.
     is_free: bool = False
+    #: Whether the refusal says that there is no such mailbox, so that no mail will ever arrive there.
+    is_gone: bool = False
+
+
+def same_for_all(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:
+    """Return one and the same outcome for several recipients."""
+    return [Result(recipient, outcome, reply) for recipient in recipients]
 
 
 class VerdictUnclear(ChannelDown):

@@ -11,12 +11,11 @@ from typing import Any
 
 from django.core.mail import EmailMultiAlternatives
 
+from ..addresses import wire_address
 from ..errors import ChannelDown
 from ..models import AttemptOutcome
-from .base import Email, Reply, Result, own_reply
-from .mime import envelope_address
-from .replies import is_channel_trouble, parse_reply, verdict
-from .smtp import describe, results, told
+from .base import Email, Reply, Result, own_reply, same_for_all
+from .replies import error_text, is_channel_trouble, is_mailbox_gone, parse_reply, verdict
 
 #: What django-anymail says of a recipient (its documentation, "Tracking sent mail", version 13).
 ANYMAIL_REFUSED = frozenset({"invalid", "rejected", "failed"})
@@ -41,7 +40,7 @@ class BackendTransport:
         try:
             connection.open()
         except (OSError, smtplib.SMTPException) as error:
-            raise ChannelDown(f"cannot open the mail backend: {type(error).__name__}: {told(error)}") from error
+            raise ChannelDown(f"cannot open the mail backend: {type(error).__name__}: {error_text(error)}") from error
         self.connection = connection
 
     def pack(self, letter: Email) -> EmailMultiAlternatives:
@@ -68,17 +67,17 @@ class BackendTransport:
             return self.answered(letter, error)
         except OSError as error:  # also SMTPServerDisconnected: the connection broke at a place we cannot see
             self.close()
-            return results(letter.recipients, AttemptOutcome.UNCERTAIN, Reply(text=told(error)))
+            return same_for_all(letter.recipients, AttemptOutcome.UNCERTAIN, Reply(text=error_text(error)))
         except Exception as error:
             if not isinstance(getattr(error, "status_code", None), int):
                 raise
             return http_answered(letter, error)
         if count is None:
             silent = own_reply("backend_silent")
-            return results(letter.recipients, AttemptOutcome.UNCERTAIN, silent)
+            return same_for_all(letter.recipients, AttemptOutcome.UNCERTAIN, silent)
         if not count:
             said_no = own_reply("backend_sent_nothing")
-            return results(letter.recipients, AttemptOutcome.DEFERRED, said_no)
+            return same_for_all(letter.recipients, AttemptOutcome.DEFERRED, said_no)
         return [accepted(address, packed) for address in letter.recipients]
 
     def answered(self, letter: Email, error: smtplib.SMTPResponseException) -> list[Result]:
@@ -86,8 +85,8 @@ class BackendTransport:
         reply = parse_reply(error.smtp_code, error.smtp_error)
         if is_channel_trouble(reply) or isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPSenderRefused):
             self.close()
-            raise ChannelDown(describe(reply)) from error
-        return results(letter.recipients, verdict(reply), reply)
+            raise ChannelDown(str(reply)) from error
+        return same_for_all(letter.recipients, verdict(reply), reply)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -103,9 +102,15 @@ def as_django(letter: Email) -> EmailMultiAlternatives:
         subject=letter.subject,
         body=letter.text,
         from_email=letter.sender,
-        to=[envelope_address(address) for address in letter.recipients],
+        # Who is neither shown in To nor in Cc gets it blindly; a retry is addressed to those who still have to get it.
+        to=[wire_address(address) for address in letter.recipients if address in letter.to],
+        cc=[wire_address(address) for address in letter.recipients if address in letter.cc],
+        bcc=[wire_address(a) for a in letter.recipients if a not in (*letter.to, *letter.cc)],
+        reply_to=letter.reply_to,
         headers=dict(letter.headers),
     )
+    for each in letter.files:
+        message.attach(each.name, each.content, each.content_type)
     if letter.html:
         message.attach_alternative(letter.html, "text/html")
     return message
@@ -113,27 +118,27 @@ def as_django(letter: Email) -> EmailMultiAlternatives:
 
 def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
     """Return what the server said of one of several recipients, all of whom it refused."""
-    if envelope_address(address) not in answers:
+    if wire_address(address) not in answers:
         return Result(address, AttemptOutcome.DEFERRED, own_reply("backend_gave_no_reason"))
-    reply = parse_reply(*answers[envelope_address(address)])
-    return Result(address, verdict(reply), reply)
+    reply = parse_reply(*answers[wire_address(address)])
+    return Result(address, verdict(reply), reply, is_gone=is_mailbox_gone(reply))
 
 
 def http_answered(letter: Email, error: Exception) -> list[Result]:
     """Say what an HTTP answer of a sending service means. Raises: ChannelDown."""
     status: int = error.status_code  # type: ignore[attr-defined]
-    reply = Reply(status, "", told(error)[:2000])
+    reply = Reply(status, "", error_text(error)[:2000])
     if status == HTTP_TOO_MANY or status in (401, 403):
-        raise ChannelDown(describe(reply)) from error
+        raise ChannelDown(str(reply)) from error
     if status >= HTTP_SERVER_ERROR:
-        return results(letter.recipients, AttemptOutcome.DEFERRED, reply)
-    return results(letter.recipients, AttemptOutcome.REFUSED, reply)
+        return same_for_all(letter.recipients, AttemptOutcome.DEFERRED, reply)
+    return same_for_all(letter.recipients, AttemptOutcome.REFUSED, reply)
 
 
 def accepted(address: str, message: EmailMultiAlternatives) -> Result:
     """Return what a backend that did not object lets us know of one recipient."""
     status = getattr(message, "anymail_status", None)
-    known = getattr(status, "recipients", {}).get(envelope_address(address)) if status else None
+    known = getattr(status, "recipients", {}).get(wire_address(address)) if status else None
     if known is not None and known.status in ANYMAIL_REFUSED:
         return Result(
             address, AttemptOutcome.REFUSED, Reply(text=f"{known.status}: {known.message_id or ''}".rstrip(": "))

@@ -1,5 +1,6 @@
 """Which way out a site has, by its settings; the only reader of Django's mail settings."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 from django.conf import settings
@@ -25,7 +26,8 @@ def find_transport(conf: Conf) -> Transport:
     if name == "auto":
         name = "smtp" if backend_path(conf.MAILER) == DJANGO_SMTP else "backend"
     if name == "smtp":
-        return SmtpTransport(smtp_options(conf.MAILER))
+        options = smtp_options(conf.MAILER)
+        return SmtpTransport(replace(options, allow_clear_auth=conf.SMTP_ALLOW_CLEAR_AUTH))
     if name == "backend":
         return BackendTransport(lambda: django_connection(conf.MAILER))
     try:

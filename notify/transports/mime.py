@@ -8,18 +8,21 @@ one shape. Everything is ASCII, every line short enough, and whatever is not is 
 import re
 from base64 import encodebytes
 from binascii import b2a_qp
+from collections.abc import Iterable, Sequence
 from email.header import Header
-from email.utils import formataddr, parseaddr
+from email.message import Message
 from functools import lru_cache
 from hashlib import sha256
 
-from django.utils.encoding import punycode
-
+from ..addresses import parse_mailbox, wire_address
 from ..text import clean, one_line
-from .base import Email
+from .base import Email, File
 
 #: RFC 5322 section 2.1.1: a line has at most 78 characters, and must not have more than 998.
 LINE_CHARS_MAX, BODY_LINE_CHARS_MAX = 76, 998
+MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
+#: What makes a display name need quotes (RFC 5322 section 3.2.3).
+SPECIALS = re.compile(r"[^\w !#$%&'*+/=?^`{|}~-]", re.ASCII)
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -27,8 +30,15 @@ def compose(letter: Email) -> bytes:
     """Return the message as it goes over the wire, before dots are doubled. Raises: ValueError, for a hostile value."""
     headers = [
         f"From: {shown_address(letter.sender)}",
-        # One address a line: a hundred of them on one would be too long.
-        "To: " + ",\r\n ".join(map(envelope_address, letter.to)),
+        # RFC 5322 has this form for a mail that shows nobody.
+        addresses_header("To", map(wire_address, letter.to)) or "To: undisclosed-recipients:;",
+        *filter(
+            None,
+            [
+                addresses_header("Cc", map(wire_address, letter.cc)),
+                addresses_header("Reply-To", map(shown_address, letter.reply_to)),
+            ],
+        ),
         f"Subject: {header_value('Subject', letter.subject)}",
         *(f"{name}: {header_value(name, value)}" for name, value in letter.headers),
         "MIME-Version: 1.0",
@@ -39,9 +49,49 @@ def compose(letter: Email) -> bytes:
         # The boundary is a digest of both bodies, so that neither can hold it.
         digest = sha256((letter.text + letter.html).encode("utf-8", "surrogatepass")).hexdigest()[:32]
         fence = f"--kwit-{digest}"
-        headers.append(f'Content-Type: multipart/alternative; boundary="{fence[2:]}"\r\n')
-        parts = [f"{fence}\r\n{part}" for part in parts] + [f"{fence}--\r\n"]
+        kind = f'Content-Type: multipart/alternative; boundary="{fence[2:]}"\r\n'
+        parts = [kind, *(f"{fence}\r\n{part}" for part in parts), f"{fence}--\r\n"]
+    if letter.files:
+        parts = mixed("\r\n".join(parts), letter.files)
     return "\r\n".join([*headers, *parts]).encode("ascii")
+
+
+def addresses_header(name: str, addresses: Iterable[str]) -> str:
+    """Return a header of addresses, one a line: a hundred of them on one would be too long; empty for none."""
+    joined = ",\r\n ".join(addresses)
+    return f"{name}: {joined}" if joined else ""
+
+
+def mixed(body: str, files: Sequence[File]) -> list[str]:
+    """Return a body with files."""
+    digest = sha256(body.encode())
+    for each in files:
+        digest.update(each.content)
+    fence = f"--kwit-files-{digest.hexdigest()[:32]}"
+    kind = f'Content-Type: multipart/mixed; boundary="{fence[2:]}"\r\n'
+    return [kind, f"{fence}\r\n{body}", *(f"{fence}\r\n{file_part(each)}" for each in files), f"{fence}--\r\n"]
+
+
+def file_part(given: File) -> str:
+    """Return one file as a part. Raises: ValueError, for a hostile media type."""
+    kind = one_line(given.content_type)
+    if not MEDIA_TYPE.fullmatch(kind):
+        raise ValueError(f"not a media type: {given.content_type!r}")
+    disposition = Message()
+    # The email package knows RFC 2231, by which a name may have any letters.
+    name = one_line(given.name)
+    disposition.add_header(
+        "Content-Disposition", "attachment", filename=name if name.isascii() else ("utf-8", "", name)
+    )
+    value = disposition["Content-Disposition"]
+    body = encodebytes(given.content).decode("ascii").replace("\n", "\r\n")
+    headers = [f"Content-Type: {kind}", "Content-Transfer-Encoding: base64", f"Content-Disposition: {folded(value)}"]
+    return "\r\n".join([*headers, "", body])
+
+
+def folded(value: str) -> str:
+    """Return a header's value over several lines, between its parameters."""
+    return value.replace("; ", ";\r\n ")
 
 
 def body_part(subtype: str, text: str) -> str:
@@ -71,18 +121,25 @@ def header_value(name: str, text: str) -> str:
     return Header(line, "utf-8", maxlinelen=LINE_CHARS_MAX, header_name=name).encode(linesep="\r\n")
 
 
-@lru_cache(maxsize=1024)
-def envelope_address(address: str) -> str:
-    """Return the bare address as a server takes it, a domain in other letters as punycode. Raises: ValueError."""
-    bare = parseaddr(address)[1] if "<" in address else address
-    local, at, domain = bare.rpartition("@")
-    if not local.isascii() or not bare.isprintable() or any(c in bare for c in "<> "):
-        raise ValueError(f"not an address that mail can be sent to: {address!r}")
-    return f"{local}{at}{domain if domain.isascii() else punycode(domain)}"
+@lru_cache(maxsize=64)
+def envelope_address(sender: str) -> str:
+    """Return the bare address of a sender that may have a display name. Raises: WrongAddress, ValueError."""
+    return wire_address(parse_mailbox(sender).address)
 
 
 @lru_cache(maxsize=64)
-def shown_address(address: str) -> str:
-    """Return an address with its display name as a header's value."""
-    name, bare = parseaddr(one_line(address))
-    return formataddr((name, envelope_address(bare)), "utf-8") if name else envelope_address(bare)
+def shown_address(sender: str) -> str:
+    """Return an address with its display name as a header's value. Raises: WrongAddress, ValueError."""
+    name, address = parse_mailbox(sender)
+    if not name:
+        return wire_address(address)
+    if name.isascii() and "=?" not in name:
+        quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+        value = (
+            f'"{quoted}" <{wire_address(address)}>' if SPECIALS.search(name) else f"{name} <{wire_address(address)}>"
+        )
+        if len(value) <= LINE_CHARS_MAX:
+            return value
+    # An encoded word has at most 75 characters (RFC 2047 section 2); Header breaks a name into as many as it needs.
+    encoded = Header(name, "utf-8", maxlinelen=LINE_CHARS_MAX, header_name="From").encode(linesep="\r\n")
+    return f"{encoded}\r\n <{wire_address(address)}>"

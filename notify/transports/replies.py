@@ -6,6 +6,7 @@ things: 450 for a grey list (this recipient, later) and for a quota (nobody, lat
 """
 
 import re
+import smtplib
 from functools import lru_cache
 
 from ..models import AttemptOutcome
@@ -16,7 +17,8 @@ ENHANCED = re.compile(r"\s*([245]\.\d{1,3}\.\d{1,3})(?:\s+|$)")
 REPLY_CHARS_MAX = 2000
 
 #: The service is closing the channel (RFC 5321 section 3.8), or sends nobody's mail before something else is done.
-CHANNEL_CODES = frozenset({421, 432, 454, 530, 534, 535, 538})
+SERVICE_CLOSING = 421
+CHANNEL_CODES = frozenset({SERVICE_CLOSING, 432, 454, 530, 534, 535, 538})
 #: "What you said makes no sense now": no verdict on the mail, but the conversation has lost its thread.
 CONFUSED_CODES = frozenset({-1, 500, 502, 503})
 #: Not enough storage for this mail (RFC 1870): the one refusal of MAIL FROM that is the mail's and not the sender's.
@@ -31,8 +33,15 @@ MAILBOX = re.compile(r"mail\s?box|user.{0,20}(?:quota|full)|gr[ae]y.?list", re.I
 #: Enhanced statuses of a system or a mailbox: other detail than "policy".
 SYSTEM_STATUSES = ("4.3.",)
 MAILBOX_STATUSES = ("4.2.", "4.1.")
-#: Statuses of refusals that say the mailbox is not there, and not that it dislikes this mail.
-NO_MAILBOX_STATUSES = ("5.1.0", "5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10", "5.2.1")
+#: Statuses of refusals that say the mailbox is not there, and not that somebody dislikes this mail or its sender.
+NO_MAILBOX_STATUSES = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10", "5.2.1"})
+#: Words by which a refusal without a status is about policy, relaying, the sender or a full mailbox.
+POLICY = re.compile(
+    r"relay|polic|spam|unsolicited|virus|content|reputation|block|black.?list|deny|denied|denies|banned|listed|r?bl\b|abuse"
+    r"|sender|client|host|helo|ehlo|\bfrom\b|authenticat|authoriz|permi|allow|forbidden|access|spf|dkim|dmarc|\bptr\b"
+    r"|reverse|\btls\b|encrypt|limit|quota|full|space|storage|size|too|rate|temporar|try|later|gr[ae]y|loop|domain|dns",
+    re.IGNORECASE,
+)
 
 
 @lru_cache(maxsize=64)
@@ -48,8 +57,18 @@ def parse_reply(code: int, message: bytes | str) -> Reply:
     return Reply(code, enhanced, text[found.end() :][:REPLY_CHARS_MAX])
 
 
+def error_text(error: Exception) -> str:
+    """Return what an error of smtplib or the socket says, with the server's words when it has them."""
+    if isinstance(error, smtplib.SMTPResponseException):
+        return str(parse_reply(error.smtp_code, error.smtp_error))
+    if isinstance(error, UnicodeError):
+        # Its text shows a character of what could not be encoded, which may be a password.
+        return "not ASCII"
+    return str(error) or type(error).__name__
+
+
 def is_channel_trouble(reply: Reply) -> bool:
-    """Whether the answer is about us or the server, so that the next mail would fare no better."""
+    """Whether the answer seems to be about us or the server, so that the next mail would fare no better."""
     if reply.code in CHANNEL_CODES:
         return True
     if reply.code is None or not 400 <= reply.code < 500 or reply.enhanced.startswith(MAILBOX_STATUSES):
@@ -69,7 +88,9 @@ def verdict(reply: Reply) -> AttemptOutcome:
 
 
 def is_mailbox_gone(reply: Reply) -> bool:
-    """Whether a refusal is about the mailbox itself, so that no mail will ever arrive there."""
+    """Whether a refusal of a recipient (at RCPT, and nowhere else) says that there is no such mailbox."""
+    if reply.code is None or not 500 <= reply.code < 600:
+        return False
     if reply.enhanced:
         return reply.enhanced in NO_MAILBOX_STATUSES
-    return reply.code in (550, 551, 553)
+    return reply.code == 550 and not POLICY.search(reply.text)

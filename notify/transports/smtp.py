@@ -1,33 +1,45 @@
 """
-Our own way over smtplib, which keeps what Django's backend throws away: the answer for each recipient.
+Our own SMTP client over smtplib, which keeps what Django's backend throws away: the answer for each recipient.
 
 One connection is kept for many mails. Where it breaks decides what a break means: before the final dot nothing was
-sent; after it, until the answer, nobody knows.
+sent; after it, until the answer, nobody knows. An answer that came before the break counts.
 """
 
 import contextlib
 import re
 import smtplib
-import socket
 import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.core.mail.utils import DNS_NAME
-
+from ..addresses import wire_address
 from ..errors import ChannelDown, TooManyConnections
 from ..models import AttemptOutcome
-from .base import Email, Reply, Result, VerdictUnclear, own_reply
+from .base import Email, Reply, Result, VerdictUnclear, own_reply, same_for_all
+from .connection import LAST_WORDS_S, Connection
 from .mime import compose, envelope_address
-from .replies import CONFUSED_CODES, CONNECTION_LIMIT, SIZE_CODES, is_channel_trouble, parse_reply, verdict
+from .replies import (
+    CONFUSED_CODES,
+    CONNECTION_LIMIT,
+    SERVICE_CLOSING,
+    SIZE_CODES,
+    error_text,
+    is_channel_trouble,
+    is_mailbox_gone,
+    parse_reply,
+    verdict,
+)
 
-#: Seconds to wait for each answer where the site sets none. RFC 5321 section 4.5.3.2 would allow 10 minutes for the
-#: final one; a lease must outlast it, and a server that takes longer is as good as stalled.
+#: Seconds for each stage where the site sets none: opening (until signed in), each answer, the body. RFC 5321 section
+#: 4.5.3.2 would allow 10 minutes for the final answer; a lease must outlast it, and a server that takes longer is as
+#: good as stalled.
 TIMEOUT_S = 60.0
+#: Seconds for the answer to RSET: what became of the mail is known by then.
+RESET_S = 5.0
 START_MAIL = 354
 #: Stands for the answer to a command that was not sent.
-UNSAID = Reply()
+NOT_SENT = Reply()
 LATE = own_reply("no_time_left")
 #: A line of one dot ends the message, so a dot that begins a line is doubled (RFC 5321 section 4.5.2).
 LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)
@@ -46,22 +58,29 @@ class SmtpOptions:
     timeout: float | None = None
     ssl_keyfile: str | None = None
     ssl_certfile: str | None = None
+    #: Whether the password may go over an unencrypted connection to another machine.
+    allow_clear_auth: bool = False
+
+    @property
+    def signs_in(self) -> bool:
+        """Whether there is somebody to sign in as."""
+        return bool(self.username and self.password)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection is encrypted before anybody signs in."""
+        return self.use_tls or self.use_ssl
 
 
-class Dropped(Exception):
-    """The connection broke, or what came over it was no SMTP; ``stage`` says where."""
+@dataclass(frozen=True)
+class Answers:
+    """The answers to the commands before the body, one each; ``cut`` stands for those that did not come."""
 
-    def __init__(self, stage: str, reason: str) -> None:
-        super().__init__(f"{reason} (at {stage})")
-        self.stage = stage
-
-
-class Closing(Exception):
-    """The server answered with channel trouble."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(describe(reply))
-        self.reply = reply
+    mail: Reply
+    rcpts: tuple[Reply, ...]
+    data: Reply
+    #: Why the answers ended early: the connection closed, or the server said that it closes it.
+    cut: Reply | None = None
 
 
 class SmtpTransport:
@@ -71,12 +90,24 @@ class SmtpTransport:
 
     def __init__(self, options: SmtpOptions) -> None:
         self.options = options
-        self.connection: smtplib.SMTP | None = None
+        self.connection: Connection | None = None
+        #: Mails that went over this connection.
         self.mails = 0
-        #: Commands that were said and not answered yet, the last of them DATA.
-        self.said: list[tuple[str, str]] = []
+        #: Commands that were sent and not answered yet, the last of them DATA.
+        self.announced: list[str] = []
         #: Whether the server waits for a body, or for the rest of one.
         self.is_in_body = False
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds for one stage."""
+        return self.options.timeout or TIMEOUT_S
+
+    @property
+    def size_max(self) -> int | None:
+        """The octets that the server takes at most in one mail, as far as it says so (RFC 1870)."""
+        announced = self.connection.esmtp_features.get("size", "") if self.connection is not None else ""
+        return int(announced) if announced.isascii() and announced.isdigit() and int(announced[:20]) else None
 
     def open(self) -> None:
         """Make sure of a connection. Raises: ChannelDown."""
@@ -84,37 +115,47 @@ class SmtpTransport:
             return
         options, connection = self.options, None
         try:
-            connection = self.connect()
+            connection = Connection(
+                options.host,
+                options.port,
+                timeout_s=self.timeout_s,
+                context=self.make_context() if options.use_ssl else None,
+            )
             if options.use_tls and not options.use_ssl:
-                connection.starttls(context=self.context())
+                connection.starttls(context=self.make_context())
             connection.ehlo_or_helo_if_needed()
-            if options.username and options.password:
-                connection.login(options.username, options.password)
+            if options.signs_in:
+                self.sign_in(connection)
         except (OSError, smtplib.SMTPException, ValueError) as error:
             if connection is not None:
                 connection.close()
-            where = f"{options.host}:{options.port}"
             down = TooManyConnections if is_connection_limit(error) else ChannelDown
-            raise down(f"cannot open {where}: {type(error).__name__}: {told(error)}") from error
-        # Small commands and a body that ends in a small packet: without this each waits for the other side's ACK.
-        with contextlib.suppress(OSError, AttributeError):
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # type: ignore[union-attr]
-        self.connection, self.mails, self.said, self.is_in_body = connection, 0, [], False
+            text = self.without_secret(f"{type(error).__name__}: {error_text(error)}")
+            raise down(f"cannot open {options.host}:{options.port}: {text}") from error
+        except ChannelDown:
+            if connection is not None:
+                connection.close()
+            raise
+        self.connection, self.mails, self.announced, self.is_in_body = connection, 0, [], False
 
-    def connect(self) -> smtplib.SMTP:
-        """Return a new connection."""
-        options, timeout = self.options, self.options.timeout or TIMEOUT_S
-        if options.use_ssl:
-            return smtplib.SMTP_SSL(
-                options.host,
-                options.port,
-                local_hostname=DNS_NAME.get_fqdn(),
-                timeout=timeout,
-                context=self.context(),
+    def sign_in(self, connection: Connection) -> None:
+        """Sign in, if the password is safe. Raises: ChannelDown, SMTPException, OSError."""
+        user, password = self.options.username, self.options.password
+        if not (self.options.is_encrypted or self.options.allow_clear_auth or connection.is_loopback):
+            raise ChannelDown(
+                f"the connection to {self.options.host}:{self.options.port} is not encrypted, so the password is not "
+                "sent: turn TLS on in the mail settings, or set NOTIFY_SMTP_ALLOW_CLEAR_AUTH"
             )
-        return smtplib.SMTP(options.host, options.port, local_hostname=DNS_NAME.get_fqdn(), timeout=timeout)
+        if user.isascii() and password.isascii():
+            connection.login(user, password)
+        else:
+            connection.login_utf8(user, password)
 
-    def context(self) -> ssl.SSLContext:
+    def without_secret(self, text: str) -> str:
+        """Return a text that does not repeat the password."""
+        return text.replace(self.options.password, "***") if self.options.password else text
+
+    def make_context(self) -> ssl.SSLContext:
         """Return the TLS context: the server's certificate is checked, ours shown when the site has one."""
         context = ssl.create_default_context()
         if self.options.ssl_certfile:
@@ -124,260 +165,272 @@ class SmtpTransport:
     def pack(self, letter: Email) -> bytes:
         """Return the message's bytes. Raises: ValueError, for an address that cannot be one."""
         for address in letter.recipients:
-            envelope_address(address)
+            wire_address(address)
         return compose(letter)
 
     def announce(self, letter: Email, packed: bytes) -> None:
         """
-        Say who the letter is from and for, where the server takes commands without waiting for each answer.
+        Send who the letter is from and for, where the server takes commands without waiting for each answer.
 
         What goes wrong is left for ``send`` to find.
         """
-        if self.said:
+        if self.announced:
             # The letter before was announced and not sent: DATA is taken back by hanging up, and by nothing else.
             self.close()
         if self.connection is not None and self.connection.has_extn("pipelining"):
+            self.connection.set_deadline()
             with contextlib.suppress(OSError, smtplib.SMTPException):
-                self.say(self.commands(letter, packed))
+                self.send_together(self.commands(letter, packed))
 
     def send(self, letter: Email, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
         """Send one letter, over a new connection if the old one fails; return what became of each recipient."""
+        is_used = self.mails > 0
         try:
             return self.converse(letter, packed, give_up_at)
-        except (Dropped, Closing) as first:
-            if self.mails == 0:
-                return self.give_in(letter, first)
+        except VerdictUnclear:
+            self.close()
+            if not is_used:
+                raise
         # Servers end a conversation after some mails or some idle time. That is no trouble: begin another.
-        self.close()
         try:
             return self.converse(letter, packed, give_up_at)
-        except (Dropped, Closing) as second:
-            return self.give_in(letter, second)
-
-    def give_in(self, letter: Email, trouble: Dropped | Closing) -> list[Result]:
-        """Say what trouble on a fresh connection means. Raises: ChannelDown."""
-        self.close()
-        if isinstance(trouble, Dropped) and trouble.stage != "MAIL":
-            # This mail got further than the greeting, so it may be what the server stumbles over; the next may pass.
-            return results(letter.recipients, AttemptOutcome.DEFERRED, Reply(text=str(trouble)))
-        raise VerdictUnclear(str(trouble), deferred(letter, trouble)) from trouble
+        except VerdictUnclear:
+            self.close()
+            raise
 
     def converse(self, letter: Email, message: bytes, give_up_at: float) -> list[Result]:
-        """Run one SMTP transaction. Raises: Dropped and Closing, before anything was sent; ChannelDown."""
+        """Run one SMTP transaction. Raises: ChannelDown and its kinds, before anything was sent."""
         self.open()
         if time.monotonic() > give_up_at:
             self.close()
-            return results(letter.recipients, AttemptOutcome.DEFERRED, LATE)
-        commands = self.commands(letter, message)
-        if self.said and self.said != commands:
-            self.close()
-            self.open()
-        replies = self.ask_all(commands)
-        mail, rcpts, data = replies[0], replies[1 : len(letter.recipients) + 1], replies[-1]
-        if verdict(mail) != AttemptOutcome.SENT:
-            self.give_up(data)
-            return sender_refused(letter, mail)
-        found: list[Result] = []
-        accepted: list[str] = []
-        for recipient, reply in zip(letter.recipients, rcpts, strict=False):
-            if reply.code in CONFUSED_CODES:
-                self.close()
-                done = {result.recipient for result in found}
-                left = [other for other in letter.recipients if other not in done]
-                return found + results(left, AttemptOutcome.DEFERRED, reply)
-            if verdict(reply) == AttemptOutcome.SENT:
-                accepted.append(recipient)
-            else:
-                found.append(Result(recipient, verdict(reply), reply, is_free=reply.code == 452 and bool(accepted)))
-        if not accepted:
-            self.give_up(data)
-            return found
+            return same_for_all(letter.recipients, AttemptOutcome.DEFERRED, LATE)
+        answers = self.ask(letter, message, give_up_at)
+        if verdict(answers.mail) != AttemptOutcome.SENT:
+            self.end_transaction(answers.data)
+            return sender_refused(letter, answers)
+        found = rcpt_results(letter, answers)
+        accepted = tuple(result.recipient for result in found if result.outcome == AttemptOutcome.SENT)
+        others = [result for result in found if result.outcome != AttemptOutcome.SENT]
+        if not accepted or answers.data.code != START_MAIL or any(is_confused(reply) for reply in answers.rcpts):
+            self.end_transaction(answers.data)
+            return body_not_asked_for(others, accepted, answers)
         if time.monotonic() > give_up_at:
             # So many answers, each in time, may take longer than a lease; another worker may have the mail by now.
             self.close()
-            return found + results(accepted, AttemptOutcome.DEFERRED, LATE)
-        return found + self.hand_over(tuple(accepted), data, message)
+            return others + same_for_all(accepted, AttemptOutcome.DEFERRED, LATE)
+        return others + self.hand_over(accepted, message, give_up_at)
 
-    def commands(self, letter: Email, message: bytes) -> list[tuple[str, str]]:
-        """Return what is said before the body, as stage and command."""
+    def commands(self, letter: Email, message: bytes) -> list[str]:
+        """Return what is sent before the body."""
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
-            ("MAIL", f"MAIL FROM:<{envelope_address(letter.sender)}>{size}"),
-            *(("RCPT", f"RCPT TO:<{envelope_address(recipient)}>") for recipient in letter.recipients),
-            ("DATA", "DATA"),
+            f"MAIL FROM:<{envelope_address(letter.sender)}>{size}",
+            *(f"RCPT TO:<{wire_address(recipient)}>" for recipient in letter.recipients),
+            "DATA",
         ]
 
-    def ask_all(self, commands: list[tuple[str, str]]) -> list[Reply]:
-        """
-        Send commands and return the answers: all at once where the server lets us (RFC 2920), else one by one.
-
-        One by one, an answer that ends the transaction ends the list; the last one stands for DATA all the same.
-
-        Raises: Dropped, Closing.
-        """
-        if not self.wire.has_extn("pipelining"):
-            return self.ask_in_turn(commands)
-        if self.said != commands:
-            try:
-                self.say(commands)
-            except (OSError, smtplib.SMTPException) as error:
-                raise Dropped("MAIL", told(error)) from error
-        replies = [self.hear(stage) for stage, _ in commands]
-        self.said = []
-        # DATA was said already. Where the server said 354 to it, only hanging up takes it back.
-        for reply in replies:
-            if is_channel_trouble(reply):
-                raise Closing(reply)
-        return replies
-
-    def say(self, commands: list[tuple[str, str]]) -> None:
-        """Send commands without waiting for their answers. Raises: OSError, SMTPException."""
-        self.said = commands
-        self.wire.send("".join(f"{command}\r\n" for _, command in commands))
-
-    def ask_in_turn(self, commands: Sequence[tuple[str, str]]) -> list[Reply]:
-        """Send commands one by one, DATA only if somebody was accepted."""
-        replies: list[Reply] = []
-        for stage, command in commands:
-            if stage == "DATA" and not any(verdict(reply) == AttemptOutcome.SENT for reply in replies[1:]):
-                return [*replies, UNSAID]
-            replies.append(self.ask(stage, command))
-            is_over = stage == "MAIL" and verdict(replies[0]) != AttemptOutcome.SENT
-            if is_over or replies[-1].code in CONFUSED_CODES:
-                return [*replies, UNSAID]
-        return replies
-
-    def give_up(self, data: Reply) -> None:
-        """End a transaction that nobody is in; where the server waits for a body, by hanging up."""
-        if data.code == START_MAIL or data.code in CONFUSED_CODES:
+    def ask(self, letter: Email, message: bytes, give_up_at: float) -> Answers:
+        """Send the commands before the body: all at once where the server lets us (RFC 2920), else one by one."""
+        commands = self.commands(letter, message)
+        if self.announced and self.announced != commands:
             self.close()
+            self.open()
+        if self.wire.has_extn("pipelining"):
+            replies = self.ask_together(commands, give_up_at)
         else:
-            self.reset()
+            replies = self.ask_in_turn(commands, give_up_at)
+        self.announced = []
+        cut = replies[-1] if replies and is_cut(replies[-1]) else None
+        missing = len(commands) - len(replies)
+        replies += [cut or NOT_SENT] * missing
+        # After a cut it may be, and only hanging up is safe.
+        self.is_in_body = replies[-1].code == START_MAIL or cut is not None
+        return Answers(replies[0], tuple(replies[1:-1]), replies[-1], cut)
+
+    def ask_together(self, commands: list[str], give_up_at: float) -> list[Reply]:
+        """Send all commands; return the answers that came, the last of them a cut if it is not the last command's."""
+        failure: Exception | None = None
+        self.wire.set_deadline(at_latest=give_up_at)
+        if not self.announced:
+            try:
+                self.send_together(commands)
+            except (OSError, smtplib.SMTPException) as error:
+                failure = error
+        replies: list[Reply] = []
+        for command in commands:
+            replies.append(self.hear(command, give_up_at, failure))
+            if is_cut(replies[-1]):
+                break
+        return replies
+
+    def send_together(self, commands: list[str]) -> None:
+        """Send commands without waiting for their answers. Raises: OSError, SMTPException."""
+        self.announced = commands
+        self.wire.send("".join(f"{command}\r\n" for command in commands))
+
+    def ask_in_turn(self, commands: list[str], give_up_at: float) -> list[Reply]:
+        """Send commands one by one, DATA only if somebody was accepted; return the answers that came."""
+        replies: list[Reply] = []
+        for command in commands:
+            if command == "DATA" and not any(verdict(reply) == AttemptOutcome.SENT for reply in replies[1:]):
+                break
+            failure: Exception | None = None
+            try:
+                self.wire.set_deadline(at_latest=give_up_at)
+                self.wire.putcmd(command)
+            except (OSError, smtplib.SMTPException) as error:
+                failure = error
+            replies.append(self.hear(command, give_up_at, failure))
+            is_over = len(replies) == 1 and verdict(replies[0]) != AttemptOutcome.SENT
+            if is_over or is_cut(replies[-1]) or is_confused(replies[-1]):
+                break
+        return replies
+
+    def hear(self, command: str, give_up_at: float, failure: Exception | None) -> Reply:
+        """
+        Return the answer to a command, or a reply without code that says why there is none.
+
+        Where our own write failed, the answer that says why may have come before.
+        """
+        try:
+            self.wire.set_deadline(at_latest=give_up_at, seconds=LAST_WORDS_S if failure else None)
+            reply = parse_reply(*self.wire.getreply())
+        except (OSError, smtplib.SMTPException) as error:
+            is_late = time.monotonic() >= give_up_at
+            reply = LATE if is_late else Reply(text=f"{error_text(failure or error)} (at {command.partition(' ')[0]})")
+        if reply.code == -1:
+            reply = Reply(text=f"not an SMTP answer: {reply.text!r} (at {command.partition(' ')[0]})")
+        return reply
+
+    def end_transaction(self, data: Reply) -> None:
+        """End a transaction that nobody is in; where the server waits for a body, by hanging up."""
+        if data.code == START_MAIL or is_cut(data) or is_confused(data):
+            self.close()
+        elif self.connection is not None:
+            self.reset(self.connection)
 
     @property
-    def wire(self) -> smtplib.SMTP:
+    def wire(self) -> Connection:
         """The open connection. Raises: SMTPServerDisconnected, as smtplib does."""
         if self.connection is None:
             raise smtplib.SMTPServerDisconnected("the connection is closed")
         return self.connection
 
-    def hand_over(self, accepted: tuple[str, ...], data: Reply, message: bytes) -> list[Result]:
-        """Send the body; from its last byte to the answer the outcome is unknown. Raises: Dropped, Closing."""
-        if data.code != START_MAIL:
-            self.give_up(data)
-            outcome = verdict(data)
-            return results(accepted, AttemptOutcome.DEFERRED if outcome == AttemptOutcome.SENT else outcome, data)
+    def hand_over(self, accepted: tuple[str, ...], message: bytes, give_up_at: float) -> list[Result]:
+        """Send the body; from its last byte to the answer the outcome is unknown. Raises: VerdictUnclear."""
+        # The body ends in the dot. What could not be written whole was not sent.
+        failure: Exception | None = None
         try:
+            self.wire.deadline = max(give_up_at, time.monotonic())
             self.wire.send(LEADING_DOT.sub(b"..", message) + b".\r\n")
             self.is_in_body = False
         except (OSError, smtplib.SMTPException) as error:
-            # The body ends in the dot. What could not be written whole was not sent.
-            raise Dropped("the body", told(error)) from error
+            failure = error
         try:
-            reply = self.answer()
+            self.wire.set_deadline(seconds=LAST_WORDS_S if failure else None)
+            reply = parse_reply(*self.wire.getreply())
         except (OSError, smtplib.SMTPException) as error:
-            self.close()
-            unheard = own_reply("no_answer", error=told(error))
-            return results(accepted, AttemptOutcome.UNCERTAIN, unheard)
-        return self.settle(accepted, reply)
-
-    def settle(self, accepted: tuple[str, ...], reply: Reply) -> list[Result]:
-        """Say what the answer to the whole message means. Raises: Closing."""
+            reply = Reply(-1, "", error_text(error))
         code = reply.code or 0
-        if code == -1 or not (200 <= code < 300 or 400 <= code < 600):
+        if failure is not None:
+            if not 400 <= code < 600:
+                reply = Reply(text=f"{error_text(failure)} (at the body)")
+                raise VerdictUnclear(str(reply), same_for_all(accepted, AttemptOutcome.DEFERRED, reply))
+            self.is_in_body = True
+        elif not (200 <= code < 300 or 400 <= code < 600):
             self.close()
-            return results(accepted, AttemptOutcome.UNCERTAIN, reply)
+            text = f"no answer to the whole message: {reply.text}"
+            return same_for_all(accepted, AttemptOutcome.UNCERTAIN, Reply(text=text) if code == -1 else reply)
+        found = same_for_all(accepted, verdict(reply), reply)
         if is_channel_trouble(reply):
-            raise Closing(reply)
+            self.close()
+            raise VerdictUnclear(str(reply), found)
         self.mails += 1
-        if code in CONFUSED_CODES:
+        if is_confused(reply) or self.is_in_body:
             self.close()
-        return results(accepted, verdict(reply), reply)
+        return found
 
-    def ask(self, stage: str, command: str) -> Reply:
-        """Send one command and return the answer. Raises: Dropped, Closing."""
-        try:
-            self.wire.putcmd(command)
-        except (OSError, smtplib.SMTPException) as error:
-            raise Dropped(stage, told(error)) from error
-        reply = self.hear(stage)
-        if is_channel_trouble(reply):
-            raise Closing(reply)
-        return reply
-
-    def hear(self, stage: str) -> Reply:
-        """Return the answer to a command that was sent. Raises: Dropped."""
-        try:
-            reply = self.answer()
-        except (OSError, smtplib.SMTPException) as error:
-            raise Dropped(stage, told(error)) from error
-        if reply.code == -1:
-            raise Dropped(stage, f"not an SMTP answer: {reply.text!r}")
-        self.is_in_body = stage == "DATA" and reply.code == START_MAIL
-        return reply
-
-    def answer(self) -> Reply:
-        """Read one answer."""
-        return parse_reply(*self.wire.getreply())
-
-    def reset(self) -> None:
+    def reset(self, connection: Connection) -> None:
         """Give up the open transaction but not the connection."""
         try:
-            code, _ = self.wire.docmd("RSET")
+            connection.set_deadline(seconds=RESET_S)
+            code, _ = connection.docmd("RSET")
         except (OSError, smtplib.SMTPException):
             code = -1
         if code != 250:
             self.close()
 
     def close(self) -> None:
-        """Say goodbye and hang up."""
+        """Say goodbye and hang up; wait for nothing."""
         connection, self.connection, self.mails = self.connection, None, 0
-        is_free, self.said, self.is_in_body = not (self.said or self.is_in_body), [], False
+        is_free, self.announced, self.is_in_body = not (self.announced or self.is_in_body), [], False
         if connection is not None:
-            with contextlib.suppress(OSError, smtplib.SMTPException):
-                # Goodbye is a courtesy: a server that stalls does not get another whole timeout for it, and one that
-                # waits for a body would take it for the body.
-                if connection.sock is not None and is_free:
-                    connection.sock.settimeout(1)
-                    connection.quit()
+            if is_free:
+                # A server that waits for a body would take it for the body.
+                connection.say_goodbye()
             connection.close()
 
 
-def sender_refused(letter: Email, reply: Reply) -> list[Result]:
-    """Say what a refusal before any recipient means. Raises: ChannelDown."""
+def is_confused(reply: Reply) -> bool:
+    """Whether the server has lost the thread of the conversation."""
+    return reply.code in CONFUSED_CODES
+
+
+def is_cut(reply: Reply) -> bool:
+    """Whether no answer follows on this connection: it is closed, or the server says that it closes it."""
+    return reply.code == SERVICE_CLOSING or (reply.code is None and reply != NOT_SENT)
+
+
+def rcpt_results(letter: Email, answers: Answers) -> list[Result]:
+    """Return what became of each recipient by its own answer; accepted ones as sent."""
+    found: list[Result] = []
+    has_accepted = False
+    for recipient, reply in zip(letter.recipients, answers.rcpts, strict=True):
+        outcome = verdict(reply)
+        is_gone = is_mailbox_gone(reply)
+        found.append(Result(recipient, outcome, reply, is_free=reply.code == 452 and has_accepted, is_gone=is_gone))
+        has_accepted = has_accepted or outcome == AttemptOutcome.SENT
+    return found
+
+
+def body_not_asked_for(others: list[Result], accepted: tuple[str, ...], answers: Answers) -> list[Result]:
+    """
+    Return what became of each recipient of a mail whose body did not go out.
+
+    Raises: VerdictUnclear, when what stopped it may stop any mail.
+    """
+    confused = next((reply for reply in answers.rcpts if is_confused(reply)), None)
+    stopped = confused or answers.data
+    outcome = verdict(stopped)
+    found = others + same_for_all(
+        accepted, AttemptOutcome.DEFERRED if outcome == AttemptOutcome.SENT else outcome, stopped
+    )
+    reasons = [answers.data] if accepted else [result.reply for result in others]
+    if answers.cut == LATE:
+        return found
+    if answers.cut and answers.cut.code is None and any(reply is answers.cut for reply in reasons):
+        raise VerdictUnclear(str(answers.cut), found)
+    if trouble := next((reply for reply in reasons if is_channel_trouble(reply)), None):
+        raise VerdictUnclear(str(trouble), found)
+    return found
+
+
+def sender_refused(letter: Email, answers: Answers) -> list[Result]:
+    """Say what a refusal before any recipient means. Raises: ChannelDown and its kinds."""
+    reply = answers.mail
     outcome = verdict(reply)
+    deferred = same_for_all(letter.recipients, AttemptOutcome.DEFERRED, reply)
+    if outcome == AttemptOutcome.DEFERRED and not is_confused(reply) and reply != LATE:
+        # Nothing but the sender and the size is known to the server by then: most mails have the same sender.
+        raise VerdictUnclear(str(reply), deferred)
     if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
-        # The sender is the site's: the next mail has the same.
-        reason = f"the sender {letter.sender} was refused: {describe(reply)}"
-        raise VerdictUnclear(reason, results(letter.recipients, AttemptOutcome.DEFERRED, reply))
-    return results(letter.recipients, outcome, reply)
-
-
-def deferred(letter: Email, trouble: Dropped | Closing) -> list[Result]:
-    """Return what trouble that proves to be this mail's means for each recipient."""
-    reply = trouble.reply if isinstance(trouble, Closing) else Reply(text=str(trouble))
-    return results(letter.recipients, AttemptOutcome.DEFERRED, reply)
+        # Most often the sender is the site's: the next mail has the same.
+        raise VerdictUnclear(f"the sender {letter.sender} was refused: {reply}", deferred)
+    return same_for_all(letter.recipients, outcome, reply)
 
 
 def is_connection_limit(error: Exception) -> bool:
     """Whether a greeting says that we have too many connections."""
-    if not isinstance(error, smtplib.SMTPConnectError):
+    if not isinstance(error, smtplib.SMTPResponseException):
         return False
-    return error.smtp_code == 421 and bool(CONNECTION_LIMIT.search(told(error)))
-
-
-def results(recipients: Sequence[str], outcome: AttemptOutcome, reply: Reply) -> list[Result]:
-    """Return one and the same outcome for several recipients."""
-    return [Result(recipient, outcome, reply) for recipient in recipients]
-
-
-def describe(reply: Reply) -> str:
-    """Return an answer as one line."""
-    return " ".join(str(part) for part in (reply.code, reply.enhanced, reply.text) if part)
-
-
-def told(error: Exception) -> str:
-    """Return what an error of smtplib or the socket says, with the server's words when it has them."""
-    if isinstance(error, smtplib.SMTPResponseException):
-        return describe(parse_reply(error.smtp_code, error.smtp_error))
-    return str(error) or type(error).__name__
+    return error.smtp_code == SERVICE_CLOSING and bool(CONNECTION_LIMIT.search(error_text(error)))

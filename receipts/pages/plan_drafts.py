@@ -1,7 +1,7 @@
 """
 Drafts from rows: a refused plan's with the values of now, and those that somebody selects in a host project's list.
 
-A host project puts ``plan_act(kind="cancel", label=_("Plan their cancellation"))`` among the ``acts`` of the
+A host project puts ``plan_action(kind="cancel", label=_("Plan their cancellation"))`` among the ``list_actions`` of the
 ``ReadOnlyAdmin`` of its own model.
 """
 
@@ -42,7 +42,7 @@ AGAIN_STATES = (PlanState.REFUSED, PlanState.REJECTED, PlanState.WITHDRAWN, Plan
 LEFT_OUT_SHOWN = 100
 
 
-def plan_act(*, kind: str, label: Text, name: str = "") -> ListAction:
+def plan_action(*, kind: str, label: Text, name: str = "") -> ListAction:
     """
     Return an action that makes a draft of a plan from rows: one line in the ReadOnlyAdmin of the kind's own model.
 
@@ -77,7 +77,7 @@ def draft_page(kind: str, admin: ReadOnlyAdmin, request: HttpRequest, chosen: Se
     except UnknownKind as error:
         return turned_down(admin, request, str(error))
     if declared.model is not admin.model._meta.concrete_model:
-        raise ImproperlyConfigured(f"plan_act(kind={kind!r}) belongs to the admin of {declared.model._meta.label}")
+        raise ImproperlyConfigured(f"plan_action(kind={kind!r}) belongs to the admin of {declared.model._meta.label}")
     limit = min(load_settings().max_targets, ACTION_ROWS_MAX)
     if len(chosen.keys) > limit:
         text = _("More than %d rows match, and a plan has no more than that. Narrow the filter down.")
@@ -90,14 +90,14 @@ def draft_page(kind: str, admin: ReadOnlyAdmin, request: HttpRequest, chosen: Se
     form = draft_form(request, kind)
     if not chosen.keys or not form.is_bound or not form.is_valid():
         return admin.confirm(
-            request, chosen.act, chosen.keys, top=chosen.top, form=form, is_matching=chosen.is_matching
+            request, chosen.action, chosen.keys, top=chosen.top, form=form, is_matching=chosen.is_matching
         )
     renewed = renew_targets(kind=kind, tenant=tenants[0], ids=chosen.keys)
     if not renewed.targets:
         return turned_down(admin, request, _("All of these rows have changed meanwhile; none can be planned."))
-    return drafted(admin, request, form, renewed, kind=kind, tenant=tenants[0], name=chosen.act.name) or admin.confirm(
-        request, chosen.act, chosen.keys, top=chosen.top, form=form, is_matching=chosen.is_matching
-    )
+    return drafted(
+        admin, request, form, renewed, kind=kind, tenant=tenants[0], name=chosen.action.name
+    ) or admin.confirm(request, chosen.action, chosen.keys, top=chosen.top, form=form, is_matching=chosen.is_matching)
 
 
 def turned_down(admin: ReadOnlyAdmin, request: HttpRequest, why: str) -> HttpResponse:

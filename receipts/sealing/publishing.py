@@ -5,6 +5,7 @@ Each place is given the newest checkpoint, at least once: what is recorded as pu
 """
 
 import http.client
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -22,6 +23,14 @@ URL_SCHEMES = ("http://", "https://")
 CHECKPOINT_FILE = "checkpoint"
 
 
+class HttpRefused(OSError):
+    """A place has answered that it does not take what it was sent."""
+
+    def __init__(self, url: str, code: int, text: str) -> None:
+        self.code, self.text = code, text
+        super().__init__(f"{url} answered {code}: {text[:100]!r}")
+
+
 def is_url(target: str) -> bool:
     """Whether a place is a URL, and not a directory."""
     return target.startswith(URL_SCHEMES)
@@ -36,6 +45,10 @@ def post(url: str, body: bytes) -> bytes:
     try:
         with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read(ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")
+        raise HttpRefused(url, error.code, text) from None
     except http.client.HTTPException as error:
         raise OSError(f"{url} gave no lawful answer: {error!r}") from error
 

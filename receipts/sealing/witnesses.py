@@ -5,7 +5,6 @@ A URL is asked by C2SP tlog-witness (``add-checkpoint``); a file holds a note th
 Cosignatures of keys that this site does not know are ignored, as the specification demands.
 """
 
-import urllib.error
 from pathlib import Path
 
 from ..models import Checkpoint, Cosignature
@@ -13,7 +12,7 @@ from .keys import Keys
 from .log import read_nodes
 from .merkle import consistency_proof
 from .notes import InvalidNote, Note, encode
-from .publishing import is_url, post, record_handed, was_handed_to
+from .publishing import HttpRefused, is_url, post, record_handed, was_handed_to
 
 
 def cosign(checkpoint: Checkpoint, witness: str, *, keys: Keys, alias: str) -> list[str]:
@@ -54,11 +53,11 @@ def ask(checkpoint: Checkpoint, url: str, *, alias: str) -> str:
     seen = last_seen(checkpoint, alias)
     try:
         return post(address, request_of(checkpoint, seen, alias)).decode()
-    except urllib.error.HTTPError as error:
+    except HttpRefused as error:
         if error.code != 409:
             raise
-        answer = error.read(20).decode("ascii", "replace").strip()
-    if not answer.isdigit() or int(answer) > checkpoint.size:
+        answer = error.text.strip()
+    if not (answer.isascii() and answer.isdigit()) or int(answer) > checkpoint.size:
         raise InvalidNote(f"{url} has seen {answer[:20]!r} leaves, this log has {checkpoint.size}")
     return post(address, request_of(checkpoint, int(answer), alias)).decode()
 

@@ -98,7 +98,7 @@ def test_who_tried_too_often_and_who_may_not_get_pages_like_all_others(open_page
     problems = axe_findings(page)
 
     page = open_page(make_user("nobody"), "/admin/notify/runlog/")
-    expect(page.locator("h1").first).to_have_text("Not allowed")
+    expect(page.locator("h1").first).to_have_text("Access denied")
 
     assert problems + axe_findings(page) == []
 
@@ -257,7 +257,7 @@ def test_the_steps_of_a_pass_and_the_table_of_a_chart_open_without_scripts(open_
     fill(passes=30, events=0)
     page = open_page(make_user("olga", *OPERATE), java_script_enabled=False)
 
-    page.get_by_text("The same as a table").first.click()
+    page.get_by_text("Show as a table").first.click()
     expect(page.get_by_role("columnheader", name="Ok", exact=True).first).to_be_visible()
     page.goto("/admin/notify/runlog/")
     page.get_by_text("4 steps").first.click()

@@ -36,6 +36,8 @@ def read(monkeypatch: pytest.MonkeyPatch, name: str, value: str | None) -> objec
         ("NOTIFY_BREAKER", "1.5"),
         ("NOTIFY_LOOKBACK", "xyz"),
         ("NOTIFY_LOOKBACK", "day"),
+        ("NOTIFY_LOOKBACK", "24:00"),
+        ("NOTIFY_LOOKBACK", "1 24:00"),
         ("NOTIFY_NOT_BEFORE", "2026-13-13"),
         ("NOTIFY_NOT_BEFORE", "soon"),
         ("METRICS_OPEN", "yess"),

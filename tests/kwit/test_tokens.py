@@ -218,7 +218,7 @@ def test_a_form_sent_twice_makes_one_token(robot):
 
     again = client.post(f"{PAGE}new/", {"name": "script", "days": "7"})
 
-    assert "You have a token of this name" in again.content.decode()
+    assert "You already have a token with this name" in again.content.decode()
     assert Token.objects.count() == 1
 
 
@@ -238,7 +238,7 @@ def test_a_user_sees_and_revokes_his_own_only(robot):
     assert "theirs" not in page
     assert client.get(reverse("admin:kwit_token_change", args=[theirs.pk])).status_code == 404
     data = {"pk": [mine.pk, theirs.pk], "scope": "selected", "confirmed": "1"}
-    client.post(f"{PAGE}act/revoke/", data)
+    client.post(f"{PAGE}action/revoke/", data)
 
     assert get(secret).status_code == 401
     assert get(other).status_code == 200
@@ -351,12 +351,12 @@ def test_revoking_asks_on_a_page_first_and_is_recorded(robot):
     token, secret = make_token(robot, name="script")
     client = sign_in(robot)
 
-    asked = client.post(f"{PAGE}act/revoke/", {"pk": [token.pk], "scope": "selected"})
+    asked = client.post(f"{PAGE}action/revoke/", {"pk": [token.pk], "scope": "selected"})
     assert asked.status_code == 200
     assert token.prefix in asked.content.decode()
     assert get(secret).status_code == 200
     hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', asked.content.decode()))
-    assert client.post(f"{PAGE}act/revoke/", hidden).status_code == 302
+    assert client.post(f"{PAGE}action/revoke/", hidden).status_code == 302
 
     assert get(secret).status_code == 401
     action = Action.objects.get()

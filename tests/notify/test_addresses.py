@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notify.addresses import ADDRESS_CHARS_MAX, SHOWN_CHARS_MAX, is_address, parse_recipients
+from notify.addresses import (
+    ADDRESS_CHARS_MAX,
+    SHOWN_CHARS_MAX,
+    is_address,
+    mailbox_key,
+    parse_mailbox,
+    parse_recipients,
+    wire_address,
+)
+from notify.errors import WrongAddress
 
 
 def good(given_recipients: Any, **options: Any) -> list[str]:
@@ -176,3 +185,71 @@ def test_lawful_addresses_are_served_as_they_are_written(addresses):
 
     assert set(found.good) <= set(plain)
     assert not found.bad
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ann@bücher.example", "ann@xn--bcher-kva.example"),
+        ("ann@BÜCHER.example", "ann@bücher.example"),
+        ("ann@bu\u0308cher.example", "ann@b\u00fccher.example"),
+        ("ann@XN--BCHER-KVA.example", "ann@bücher.example"),
+        ("Ann@Example.ORG", "ann@example.org"),
+        ("ann@example。org", "ann@example.org"),
+    ],
+)
+def test_two_spellings_of_one_mailbox_are_one_recipient(one, other):
+    assert mailbox_key(one, True) == mailbox_key(other, True)
+    assert good([one, other]) == [one]
+    assert wire_address(one).lower() == wire_address(other).lower()
+
+
+def test_a_domain_is_not_taken_for_another_one_that_looks_alike():
+    assert wire_address("ann@faß.de") == "ann@xn--fa-hia.de"
+    assert mailbox_key("ann@faß.de", True) != mailbox_key("ann@fass.de", True)
+    assert good(["ann@faß.de", "ann@fass.de"]) == ["ann@faß.de", "ann@fass.de"]
+
+
+@pytest.mark.parametrize(
+    "domain", ["a" * 64 + ".example", "☃\u200d.example", "ü" * 60 + ".example", "-ü.example", "\u0301a.example"]
+)
+def test_an_address_whose_domain_cannot_be_encoded_takes_no_good_one_with_it(domain):
+    found = parse_recipients(["ok@example.org", f"ann@{domain}"])
+
+    assert found.good == ("ok@example.org",)
+    assert len(found.bad) == 1
+    assert mailbox_key(f"ann@{domain}", True) == mailbox_key(f"ann@{domain}", True)
+
+
+@pytest.mark.parametrize(
+    ("sender", "name", "address"),
+    [
+        ("kwit@example.org", "", "kwit@example.org"),
+        ("<kwit@example.org>", "", "kwit@example.org"),
+        ("Kwit Desk <kwit@example.org>", "Kwit Desk", "kwit@example.org"),
+        ('"Acme, Inc." <noreply@example.org>', "Acme, Inc.", "noreply@example.org"),
+        ('"Ann \\"A\\"" <ann@example.org>', 'Ann "A"', "ann@example.org"),
+        ("Zażółć <kwit@example.org>", "Zażółć", "kwit@example.org"),
+    ],
+)
+def test_a_sender_has_one_address_and_perhaps_a_name(sender, name, address):
+    assert parse_mailbox(sender) == (name, address)
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [
+        "Acme, Inc. <noreply@example.org>",
+        "a@example.org, b@example.org",
+        "a@example.org; b@example.org",
+        "<a@example.org> <b@example.org>",
+        "Kwit <>",
+        "",
+        "nobody",
+        "Kwit <kwit@example.org>\r\nBcc: x@example.org",
+        "Kwit <kwit@example.org> x",
+    ],
+)
+def test_what_is_not_one_sender_is_refused(sender):
+    with pytest.raises(WrongAddress):
+        parse_mailbox(sender)

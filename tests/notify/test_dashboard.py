@@ -61,7 +61,7 @@ def test_the_dashboard_says_what_is_not_well_and_where(
 
     page = text_of(admin_client, "/admin/")
 
-    verdict = page[page.index("kwit-verdict") : page.index("kwit-panel")]
+    verdict = page[page.index("kwit-status") : page.index("kwit-panel")]
     assert says in verdict
     assert leads_to in verdict
     assert "All is well" not in page

@@ -101,7 +101,7 @@ def test_the_dashboard_counts_sent_mails_without_reading_a_whole_table(
 # Who may do what.
 
 
-@pytest.mark.parametrize("url", [f"{CHANNELS}act/resume/", f"{LIST}act/unsuppress/", f"{LIST}suppress/"])
+@pytest.mark.parametrize("url", [f"{CHANNELS}action/resume/", f"{LIST}action/unsuppress/", f"{LIST}suppress/"])
 def test_a_viewer_is_refused_and_nothing_changes(victor: Client, url: str) -> None:
     channel, _ = pause(), suppress("ann@example.org", reason="x")
     pk = channel.pk if "channel" in url else Suppression.objects.get().pk
@@ -159,10 +159,10 @@ def test_a_paused_channel_is_shown_with_until_when_and_why_and_is_resumed(olga: 
     assert "535 wrong password" in page
     assert f"{timezone.localtime(channel.paused_until):%Y-%m-%d %H:%M:%S}" in page
 
-    asked = olga.post(f"{CHANNELS}act/resume/", {"scope": "selected", "pk": [channel.pk], "from": "detail"})
+    asked = olga.post(f"{CHANNELS}action/resume/", {"scope": "selected", "pk": [channel.pk], "from": "detail"})
     channel.refresh_from_db()
     assert channel.paused_until is not None
-    done = olga.post(f"{CHANNELS}act/resume/", dict(asked.context["asked"].hidden))
+    done = olga.post(f"{CHANNELS}action/resume/", dict(asked.context["asked"].hidden))
 
     assert done.url == f"{CHANNELS}{channel.pk}/change/"
     channel.refresh_from_db()
@@ -178,7 +178,7 @@ def test_a_channel_that_works_is_offered_no_resume(olga: Client) -> None:
     page = text_of(olga, f"{CHANNELS}{channel.pk}/change/")
 
     assert "works" in page
-    assert "act/resume/" not in page
+    assert "action/resume/" not in page
 
 
 def test_the_dashboard_says_which_channel_pauses(victor: Client) -> None:

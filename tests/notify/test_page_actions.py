@@ -23,8 +23,8 @@ TASKS = "/admin/notify/taskqueue/"
 RUN = "/admin/notify/runlog/run/"
 MAIL_ACTIONS = ("hold", "release", "retry", "resend", "confirm", "correct")
 ACTS = [
-    *(f"{MAILS}act/{name}/" for name in MAIL_ACTIONS),
-    *(f"{TASKS}act/{name}/" for name in ("done", "assign", "reopen")),
+    *(f"{MAILS}action/{name}/" for name in MAIL_ACTIONS),
+    *(f"{TASKS}action/{name}/" for name in ("done", "assign", "reopen")),
     RUN,
 ]
 
@@ -89,8 +89,8 @@ def test_following_a_link_does_nothing_and_leads_to_where_it_is_asked(olga: Clie
 
     page = olga.get(f"{url}?confirmed=1&scope=matching", follow=True)
 
-    assert page.redirect_chain == [(url.partition("act/")[0], 302)]
-    assert "Nothing was done. Ask for it here once more." in page.content.decode()
+    assert page.redirect_chain == [(url.partition("action/")[0], 302)]
+    assert "Nothing was done. Start the action here again." in page.content.decode()
     assert list(MailQueue.objects.values()) == before
     assert olga.put(url).status_code == 405
 
@@ -98,14 +98,14 @@ def test_following_a_link_does_nothing_and_leads_to_where_it_is_asked(olga: Clie
 def test_the_permission_to_act_without_the_one_to_see_is_not_enough(client: Client) -> None:
     client.force_login(make_user("mallory", "notify.retry_mail", "notify.run_pass"))
 
-    assert client.post(f"{MAILS}act/hold/", {"scope": "matching"}).status_code == 404
+    assert client.post(f"{MAILS}action/hold/", {"scope": "matching"}).status_code == 404
     assert client.post(RUN, {"confirmed": "1"}).status_code == 403
 
 
 def test_the_first_click_only_asks_and_shows_the_number(olga: Client) -> None:
     mails = make_mails(3)
 
-    page = olga.post(f"{MAILS}act/hold/", {"scope": "selected", "pk": [mails[0].pk, mails[1].pk]})
+    page = olga.post(f"{MAILS}action/hold/", {"scope": "selected", "pk": [mails[0].pk, mails[1].pk]})
 
     assert "Hold: 2 rows?" in page.content.decode()
     assert MailQueue.objects.filter(state="queued").count() == 3
@@ -116,7 +116,7 @@ def test_selected_mails_are_held_and_the_action_is_recorded(olga: Client) -> Non
     mails = make_mails(3)
 
     _, done = confirm(
-        olga, f"{MAILS}act/hold/", {"scope": "selected", "pk": [mails[0].pk, mails[2].pk], "reason": "why"}
+        olga, f"{MAILS}action/hold/", {"scope": "selected", "pk": [mails[0].pk, mails[2].pk], "reason": "why"}
     )
 
     assert done.url == MAILS
@@ -130,7 +130,7 @@ def test_selected_mails_are_held_and_the_action_is_recorded(olga: Client) -> Non
 def test_all_that_match_are_released_but_none_that_came_after_the_number_was_shown(olga: Client) -> None:
     make_mails(60, state="blocked", problem="held by x")
     make_mails(2, state="blocked", problem="no recipient", recipients=[])
-    url = f"{MAILS}act/release/?state=blocked"
+    url = f"{MAILS}action/release/?state=blocked"
     page = olga.post(url, {"scope": "matching"})
     assert "Release: 60 rows?" in page.content.decode()
     [late] = make_mails(1, state="blocked", problem="held by x")
@@ -151,39 +151,39 @@ def test_rows_that_do_not_allow_it_are_counted_out(olga: Client) -> None:
         make_mails(1, state="blocked", problem="n", recipients=[])[0],
     )
 
-    page = olga.post(f"{MAILS}act/release/", {"scope": "selected", "pk": [held.pk, addressless.pk]})
+    page = olga.post(f"{MAILS}action/release/", {"scope": "selected", "pk": [held.pk, addressless.pk]})
 
     text = page.content.decode()
     assert "Release: 1 row?" in text
-    assert "1 selected row does not allow it." in text
+    assert "The action does not apply to 1 selected row." in text
 
 
 def test_nothing_selected_is_said(olga: Client) -> None:
-    page = olga.post(f"{MAILS}act/hold/", {"scope": "selected"}, follow=True)
+    page = olga.post(f"{MAILS}action/hold/", {"scope": "selected"}, follow=True)
 
-    assert "Nothing was selected." in page.content.decode()
+    assert "No rows were selected." in page.content.decode()
 
 
 def test_a_filter_that_makes_no_sense_matches_nothing(olga: Client) -> None:
     make_mails(2)
 
-    page = olga.post(f"{MAILS}act/hold/?state=everything", {"scope": "matching"})
+    page = olga.post(f"{MAILS}action/hold/?state=everything", {"scope": "matching"})
 
     assert page.context["asked"].number == 0
-    assert "None of these rows allows it." in page.content.decode()
+    assert "The action does not apply to any of these rows." in page.content.decode()
 
 
 @pytest.mark.parametrize("data", [{"pk": "x"}, {"pk": "1", "top": "x", "confirmed": "1"}, {"pk": "1; DROP TABLE"}])
 def test_what_no_page_of_ours_sends_is_a_bad_request(olga: Client, data: dict[str, str]) -> None:
-    assert olga.post(f"{MAILS}act/hold/", {"scope": "selected", **data}).status_code == 400
+    assert olga.post(f"{MAILS}action/hold/", {"scope": "selected", **data}).status_code == 400
 
 
 def test_a_row_that_changed_meanwhile_is_said(olga: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     [mail] = make_mails(1, state="blocked", problem="held by x")
-    page = olga.post(f"{MAILS}act/release/", {"scope": "selected", "pk": [mail.pk]})
+    page = olga.post(f"{MAILS}action/release/", {"scope": "selected", "pk": [mail.pk]})
     MailQueue.objects.update(state="sent")
 
-    done = olga.post(f"{MAILS}act/release/", dict(page.context["asked"].hidden), follow=True)
+    done = olga.post(f"{MAILS}action/release/", dict(page.context["asked"].hidden), follow=True)
 
     assert done.context["asked"].number == 0 if "asked" in (done.context or {}) else True
     mail.refresh_from_db()
@@ -193,7 +193,7 @@ def test_a_row_that_changed_meanwhile_is_said(olga: Client, monkeypatch: pytest.
 def test_the_address_of_a_blocked_mail_is_corrected_on_its_page(olga: Client) -> None:
     [mail] = make_mails(1, state="blocked", problem="no recipient", recipients=[])
     data = {"scope": "selected", "pk": [mail.pk], "from": "detail", "subject": "S"}
-    url = f"{MAILS}act/correct/"
+    url = f"{MAILS}action/correct/"
 
     wrong, refused = confirm(olga, url, data | {"recipients": "nobody"})
     assert wrong.status_code == 200
@@ -208,7 +208,7 @@ def test_the_address_of_a_blocked_mail_is_corrected_on_its_page(olga: Client) ->
 def test_the_form_to_correct_a_mail_begins_with_what_it_has(olga: Client) -> None:
     [mail] = make_mails(1, state="failed", recipients=["a@example.org", "b@example.org"], subject="Old")
 
-    page = olga.post(f"{MAILS}act/correct/", {"scope": "selected", "pk": [mail.pk]}).content.decode()
+    page = olga.post(f"{MAILS}action/correct/", {"scope": "selected", "pk": [mail.pk]}).content.decode()
 
     assert 'value="a@example.org, b@example.org"' in page
     assert 'value="Old"' in page
@@ -222,7 +222,7 @@ def test_a_corrected_mail_goes_out_unless_it_is_in_doubt(olga: Client, state: st
 
     confirm(
         olga,
-        f"{MAILS}act/correct/",
+        f"{MAILS}action/correct/",
         {"scope": "selected", "pk": [mail.pk], "recipients": "right@example.org", "subject": "New"},
     )
 
@@ -232,11 +232,11 @@ def test_a_corrected_mail_goes_out_unless_it_is_in_doubt(olga: Client, state: st
 
 def test_a_mail_that_was_sent_since_the_form_was_shown_is_not_corrected(olga: Client) -> None:
     [mail] = make_mails(1, state="failed")
-    page = olga.post(f"{MAILS}act/correct/", {"scope": "selected", "pk": [mail.pk]})
+    page = olga.post(f"{MAILS}action/correct/", {"scope": "selected", "pk": [mail.pk]})
     MailQueue.objects.update(state="sent")
 
     olga.post(
-        f"{MAILS}act/correct/",
+        f"{MAILS}action/correct/",
         dict(page.context["asked"].hidden) | {"recipients": "late@example.org", "subject": "S"},
     )
 
@@ -251,7 +251,7 @@ def test_a_mail_that_was_sent_since_the_form_was_shown_is_not_corrected(olga: Cl
         ("retry", {"failed", "partial"}, "queued"),
         ("resend", {"uncertain"}, "queued"),
         ("confirm", {"uncertain"}, "sent"),
-        ("release", {"blocked"}, "queued"),
+        ("release", {"blocked", "withdrawn"}, "queued"),
         ("hold", {"queued"}, "blocked"),
     ],
 )
@@ -263,7 +263,7 @@ def test_an_action_on_all_touches_the_states_that_it_is_for(
         more = {"lease_until": NOW, "flight": 0} if state == "sending" else {}
         begun[make_mails(1, state=state, problem="held by x" if state == "blocked" else "", **more)[0].pk] = state
 
-    confirm(olga, f"{MAILS}act/{act}/", {"scope": "matching"})
+    confirm(olga, f"{MAILS}action/{act}/", {"scope": "matching"})
 
     ended = dict(MailQueue.objects.values_list("pk", "state"))
     assert {begun[pk] for pk in begun if ended[pk] != begun[pk]} == states
@@ -278,7 +278,7 @@ def test_a_mail_that_travels_in_a_digest_is_left_to_its_leader(olga: Client, act
         [leader] = make_mails(1, state="sent")
         make_mails(1, state=state, problem="x", digest_of=leader)
 
-    page = olga.post(f"{MAILS}act/{act}/", {"scope": "matching"})
+    page = olga.post(f"{MAILS}action/{act}/", {"scope": "matching"})
 
     assert page.context["asked"].number == 0
 
@@ -288,12 +288,12 @@ def test_a_task_is_given_to_somebody_done_and_taken_back_on_its_page(olga: Clien
     task = TaskQueue.objects.create(control=mail.control, title="T")
     data = {"scope": "selected", "pk": [task.pk]}
 
-    confirm(olga, f"{TASKS}act/assign/", data | {"assignee": "aiko", "due_at": "2026-02-01 12:00"})
+    confirm(olga, f"{TASKS}action/assign/", data | {"assignee": "aiko", "due_at": "2026-02-01 12:00"})
     task.refresh_from_db()
     assert (task.assignee, task.due_at is not None) == ("aiko", True)
-    confirm(olga, f"{TASKS}act/done/", data)
+    confirm(olga, f"{TASKS}action/done/", data)
     assert "Not done after all" in olga.get(f"{TASKS}{task.pk}/change/").content.decode()
-    confirm(olga, f"{TASKS}act/reopen/", data)
+    confirm(olga, f"{TASKS}action/reopen/", data)
 
     task.refresh_from_db()
     assert (task.done_at, task.done_by) == (None, "")
@@ -303,7 +303,7 @@ def test_tasks_are_done_by_the_one_who_says_so(olga: Client) -> None:
     [mail] = make_mails(1)
     task = TaskQueue.objects.create(control=mail.control, title="T")
 
-    confirm(olga, f"{TASKS}act/done/", {"scope": "selected", "pk": [task.pk]})
+    confirm(olga, f"{TASKS}action/done/", {"scope": "selected", "pk": [task.pk]})
 
     task.refresh_from_db()
     assert task.done_by == "olga"
@@ -331,7 +331,7 @@ def test_an_action_that_fails_half_way_is_recorded_as_failed_with_what_was_done(
     )
 
     with pytest.raises(RuntimeError):
-        confirm(olga, f"{MAILS}act/release/", {"scope": "selected", "pk": [mail.pk for mail in mails]})
+        confirm(olga, f"{MAILS}action/release/", {"scope": "selected", "pk": [mail.pk for mail in mails]})
 
     action = Action.objects.get()
     assert (action.outcome, action.asked, action.done) == ("failed", 3, 2)
@@ -386,7 +386,7 @@ def test_a_pass_that_never_begins_says_where_to_look(olga: Client) -> None:
 
 def test_the_trail_outlives_its_user(olga: Client) -> None:
     [mail] = make_mails(1)
-    confirm(olga, f"{MAILS}act/hold/", {"scope": "selected", "pk": [mail.pk]})
+    confirm(olga, f"{MAILS}action/hold/", {"scope": "selected", "pk": [mail.pk]})
 
     User.objects.all().delete()
 

@@ -242,11 +242,11 @@ def test_a_mails_problem_is_said_in_the_readers_language_and_other_words_are_lef
 def test_who_signs_in_again_before_he_confirms_is_led_back_to_his_list(client: Client) -> None:
     make_user("olga", *OPERATE)
     mail = queue_mail(1)
-    gone = client.post(f"{MAILS}act/hold/?state=queued", {"confirmed": "1", "scope": "matching"})
+    gone = client.post(f"{MAILS}action/hold/?state=queued", {"confirmed": "1", "scope": "matching"})
 
     page = client.post(gone.url, {"username": "olga", "password": PASSWORD}, follow=True)
 
     assert [url for url, _status in page.redirect_chain][-1] == f"{MAILS}?state=queued"
-    assert "Nothing was done. Ask for it here once more." in page.content.decode()
+    assert "Nothing was done. Start the action here again." in page.content.decode()
     mail.refresh_from_db()
     assert mail.state == "queued"

@@ -167,9 +167,9 @@ def test_the_command_and_the_page_make_it_anew_too(add_step, mend):
     client.force_login(User.objects.create_superuser("root"))
 
     page = client.get(reverse("admin:notify_mailqueue_change", args=[other.pk]))
-    assert b"act/release/" in page.content
+    assert b"action/release/" in page.content
     data = {"pk": [other.pk], "scope": "selected", "confirmed": "1"}
-    client.post(reverse("admin:notify_mailqueue_act", args=["release"]), data)
+    client.post(reverse("admin:notify_mailqueue_action", args=["release"]), data)
 
     assert '"released": 1' in out.getvalue()
     assert set(MailQueue.objects.values_list("state", "subject")) == {("queued", "Comment by bob")}

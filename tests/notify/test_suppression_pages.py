@@ -68,7 +68,7 @@ def test_addresses_are_taken_off_the_list_and_the_record_names_them(olga: Client
         suppress(f"{name}@example.org", reason="x")
     rows = list(Suppression.objects.order_by("pk"))
 
-    done = confirmed(olga, f"{LIST}act/unsuppress/", scope="selected", pk=[rows[0].pk, rows[2].pk])
+    done = confirmed(olga, f"{LIST}action/unsuppress/", scope="selected", pk=[rows[0].pk, rows[2].pk])
 
     assert done.url == LIST
     assert Suppression.objects.get().address == "ben@example.org"
@@ -78,7 +78,7 @@ def test_addresses_are_taken_off_the_list_and_the_record_names_them(olga: Client
 
 def test_an_address_taken_off_on_its_own_page_leads_back_to_the_list(olga: Client) -> None:
     suppress("ann@example.org", reason="x")
-    url = f"{LIST}act/unsuppress/"
+    url = f"{LIST}action/unsuppress/"
 
     done = confirmed(olga, url, scope="selected", pk=[Suppression.objects.get().pk], **{"from": "detail"})
 

@@ -176,7 +176,7 @@ def test_an_event_that_was_prepared_for_nobody_is_not_told_as_waiting(member: Cl
 
 def test_an_action_says_whose_rows_it_was_about(member: Client) -> None:
     one, other, foreign = mail(1, "acme"), mail(2, "zeta"), mail(3, "other")
-    url = "/admin/notify/mailqueue/act/release/"
+    url = "/admin/notify/mailqueue/action/release/"
     for pks in ([one.pk], [one.pk, foreign.pk], [one.pk, other.pk]):
         MailQueue.objects.update(state="blocked", problem="x")
         member.post(url, {"scope": "selected", "pk": pks, "confirmed": "1"})
@@ -192,9 +192,9 @@ def test_all_that_match_are_all_of_ones_own(member: Client) -> None:
     mail(1, "acme"), mail(2, "zeta")
     foreign = mail(3, "other")
 
-    page = member.post("/admin/notify/mailqueue/act/release/?state=blocked", {"scope": "matching"})
+    page = member.post("/admin/notify/mailqueue/action/release/?state=blocked", {"scope": "matching"})
     assert page.context["asked"].number == 2
-    member.post("/admin/notify/mailqueue/act/release/?state=blocked", {"scope": "matching", "confirmed": "1"})
+    member.post("/admin/notify/mailqueue/action/release/?state=blocked", {"scope": "matching", "confirmed": "1"})
 
     assert list(MailQueue.objects.filter(state="blocked").values_list("pk", flat=True)) == [foreign.pk]
 
@@ -204,7 +204,7 @@ def test_an_action_for_one_row_is_not_done_to_two(member: Client) -> None:
     sent = {"pk": [row.pk for row in rows], "confirmed": "1", "recipients": "x@example.org", "subject": "x"}
 
     for scope in ("selected", "matching"):
-        answer = member.post("/admin/notify/mailqueue/act/correct/", {**sent, "scope": scope})
+        answer = member.post("/admin/notify/mailqueue/action/correct/", {**sent, "scope": scope})
         assert answer.status_code == 400
     assert not MailQueue.objects.filter(subject="x").exists()
 
@@ -229,7 +229,7 @@ def test_who_belongs_to_no_tenant_is_told_so_and_not_that_all_is_well(client: Cl
     Membership.objects.create(user=user, tenant="zeta")
     of_zeta = client.get("/admin/").content.decode()
 
-    assert "You belong to no tenant" in alone
+    assert "You are not a member of any tenant" in alone
     assert "All is well" not in alone
-    assert "You belong to no tenant" not in of_zeta
+    assert "You are not a member of any tenant" not in of_zeta
     assert "All is well" in of_zeta

@@ -1,5 +1,8 @@
 """Texts that fit: properties over hostile texts, and the places where they are cut."""
 
+import time
+
+import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +93,28 @@ def test_log_texts_are_cut_at_their_limit_and_not_before():
     assert stored("x" * 4000, 4000) == "x" * 4000
     assert stored("x" * 4001, 4000) == "x" * 3999 + ELLIPSIS
     assert stored("a\0b\ud800", 4000) == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    "piece", ["\U0001f1e6", "\U0001f469\u200d", "e\u0301", "\u0301", "\u200d", "x", "\U0001f9fe"], ids=ascii
+)
+def test_shortening_takes_no_longer_for_a_text_that_is_longer(piece):
+    text = "x" + piece * 1_000_000
+    began = time.perf_counter()
+
+    cut = shorten(text, SUBJECT_UNITS_MAX)
+
+    assert time.perf_counter() - began < 0.5
+    assert units(cut) <= SUBJECT_UNITS_MAX
+    assert cut.endswith(ELLIPSIS)
+
+
+@given(HOSTILE, st.integers(2, 300))
+def test_a_text_is_cut_between_two_characters_and_no_sooner_than_it_must(text, units_max):
+    cut = shorten(text, units_max)
+
+    if cut != text:
+        characters, head = regex.findall(r"\X", text), cut.removesuffix(ELLIPSIS)
+        ends = ["".join(characters[:count]) for count in range(len(characters) + 1)]
+        fitting = [end for end in ends if units(end) + 1 <= units_max]
+        assert head == fitting[-1].rstrip()

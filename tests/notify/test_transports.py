@@ -1,7 +1,12 @@
 """Ways out: which one a site has, and what Django's own can and cannot say."""
 
+import email
+import email.policy
 import json
+import re
 import smtplib
+from datetime import timedelta
+from email.header import decode_header, make_header
 
 import django
 import pytest
@@ -12,13 +17,19 @@ from django.core.management import call_command
 
 from notify.conf import Conf
 from notify.delivery.runner import deliver_due
-from notify.transports.base import Reply
+from notify.errors import ChannelDown
+from notify.models import Suppression
+from notify.steps import Step
+from notify.transports.base import Email, Reply
+from notify.transports.connection import Connection
 from notify.transports.django import BackendTransport
 from notify.transports.factory import find_transport
 from notify.transports.memory import MemoryTransport
+from notify.transports.mime import compose
 from notify.transports.replies import is_channel_trouble, is_mailbox_gone, parse_reply, verdict
 from notify.transports.smtp import SmtpTransport
 from tests.mails import make_mail, outcomes, state
+from tests.scripted_smtp import scripted_server
 from tests.smtp import smtp_server
 
 HAS_MAILERS = django.VERSION >= (6, 1)
@@ -186,7 +197,8 @@ def test_a_mail_through_djangos_backend_is_the_same_mail():
     [message] = django_mail.outbox
     assert message.to == ["ann@xn--w-uga1v8h.example"]
     assert message.subject == "A Bcc: x@example.org"
-    assert message.extra_headers["Message-ID"] == "<kwit.comment.5.0.0@localhost>"
+    assert message.extra_headers["Message-ID"].startswith("<kwit.comment.5.0.0.")
+    assert message.extra_headers["Message-ID"].endswith("@localhost>")
     assert message.alternatives[0][1] == "text/html"
 
 
@@ -247,6 +259,131 @@ def test_a_reply_is_taken_apart_and_made_safe_to_store():
     assert parse_reply(550, b"5.1.1 no\r\nsuch \x00user\xff") == Reply(550, "5.1.1", "no such user\ufffd")
     assert parse_reply(550, b"2.0.0 nonsense") == Reply(550, "", "2.0.0 nonsense")
     assert len(parse_reply(550, b"x" * 10_000).text) == 2000
-    assert is_mailbox_gone(Reply(550, "5.1.1"))
-    assert is_mailbox_gone(Reply(550, ""))
-    assert not is_mailbox_gone(Reply(550, "5.7.1"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_gone"),
+    [
+        ("550 5.1.1 no such user", True),
+        ("550 5.1.10 recipient not found", True),
+        ("550 5.2.1 mailbox disabled", True),
+        ("550 No such user here", True),
+        ("550 Requested action not taken: mailbox unavailable", True),
+        ("550 Recipient address rejected: User unknown in virtual mailbox table", True),
+        ("550 5.7.1 relaying denied", False),
+        ("550 relaying denied", False),
+        ("550 Relay not permitted", False),
+        ("550 client host blocked", False),
+        ("550 looks like spam", False),
+        ("550 mailbox full", False),
+        ("553 sender address rejected", False),
+        ("550 Sender verify failed", False),
+        ("551 User not local", False),
+        ("554 5.1.8 bad sender", False),
+        ("450 4.1.1 not now", False),
+    ],
+)
+def test_only_a_refusal_of_the_mailbox_itself_says_that_it_is_gone(answer, is_gone):
+    assert is_mailbox_gone(parse_reply(int(answer[:3]), answer[4:].encode())) is is_gone
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("hook", "answer", "is_suppressed"),
+    [
+        ("on_rcpt", "550 5.1.1 no such user", True),
+        ("on_rcpt", "550 no such user", True),
+        ("on_rcpt", "550 relaying denied", False),
+        ("on_rcpt", "550 client host blocked", False),
+        ("on_data", "550 5.1.1 no such user", False),
+        ("on_data", "550 looks like spam", False),
+        ("on_mail", "550 5.1.1 no such user", False),
+        ("on_mail", "553 sender address rejected", False),
+    ],
+)
+def test_a_good_address_is_not_suppressed_for_what_is_not_its_fault(settings, hook, answer, is_suppressed):
+    settings.NOTIFY = {"SUPPRESS_REFUSED": True}
+    make_mail()
+    with smtp_server() as server:
+        setattr(server, hook, lambda _: answer)
+        deliver_due(transport=server.transport())
+
+    assert Suppression.objects.filter(address="ann@example.org").exists() is is_suppressed
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_password_that_is_not_ascii_signs_in_where_the_server_says_how_it_is_encoded():
+    make_mail()
+    with smtp_server(auth_require_tls=False) as server:
+        server.password = "pässwörd"
+        report = deliver_due(transport=server.transport(username="kwit", password="pässwörd"))
+
+    assert (report.sent, report.error) == (1, "")
+
+
+def test_a_password_that_the_server_cannot_take_is_an_error_that_names_the_setting_and_not_the_secret():
+    with (
+        smtp_server(auth_require_tls=False, auth_exclude_mechanism=["PLAIN"]) as server,
+        pytest.raises(ChannelDown, match="EMAIL_HOST_PASSWORD") as caught,
+    ):
+        server.transport(username="kwit", password="pässwörd").open()
+
+    assert not set("äö") & set(str(caught.value))
+
+
+@pytest.mark.parametrize("password", ["secret", "pässwörd"])
+def test_a_secret_that_the_server_repeats_is_not_recorded(password):
+    refuse = {"EHLO": "250-me\r\n250 AUTH PLAIN\r\n", "AUTH": f"535 5.7.8 {password} is wrong\r\n"}
+    with scripted_server(refuse) as server, pytest.raises(ChannelDown, match=r"535 5\.7\.8") as caught:
+        server.transport(username="kwit", password=password).open()
+
+    assert password not in str(caught.value)
+
+
+@pytest.mark.parametrize(("options", "is_allowed"), [({}, False), ({"allow_clear_auth": True}, True)])
+def test_a_password_goes_to_another_machine_over_an_encrypted_connection_only(monkeypatch, options, is_allowed):
+    monkeypatch.setattr(Connection, "is_loopback", property(lambda self: False))
+    with smtp_server(auth_require_tls=False) as server:
+        server.password = "right"
+        transport = server.transport(username="kwit", password="right", **options)
+        if is_allowed:
+            transport.open()
+            transport.close()
+        else:
+            with pytest.raises(ChannelDown, match="NOTIFY_SMTP_ALLOW_CLEAR_AUTH"):
+                transport.open()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_mails_to_two_spellings_of_one_mailbox_travel_in_one_digest(server, add_step, settings):
+    settings.NOTIFY = {"DIGEST": timedelta(minutes=1)}
+
+    class Comment(Step):
+        kind, template, digest = "comment", "comment", True
+
+    add_step(Comment)
+    for address in ("Ann@Example.org", "ann@example.org", "ann@b\u00fccher.example", "ann@XN--bcher-kva.example"):
+        make_mail(to=(address,))
+
+    report = deliver_due(transport=server.transport())
+
+    assert (report.sent, len(server.received)) == (4, 2)
+    assert server.recipients() == ["Ann@example.org", "ann@xn--bcher-kva.example"]
+
+
+def test_a_long_name_of_the_sender_is_encoded_in_words_of_75_characters():
+    name = "Zażółć gęślą jaźń " * 8
+    packed = compose(Email(f'"{name}" <kwit@example.org>', (), ("a@example.org",), "S", "T", "", ()))
+
+    shown = str(make_header(decode_header(email.message_from_bytes(packed)["From"])))
+    assert shown.split() == [*name.split(), "<kwit@example.org>"]
+    words = re.findall(rb"=\?\S+\?=", packed)
+    assert len(words) > 2
+    assert max(map(len, words)) <= 75
+
+
+def test_a_name_with_a_comma_stays_one_sender():
+    packed = compose(Email('"Acme, \\"Inc\\"." <noreply@example.org>', (), ("a@example.org",), "S", "T", "", ()))
+
+    [sender] = email.message_from_bytes(packed, policy=email.policy.default)["From"].addresses
+    assert (sender.display_name, sender.addr_spec) == ('Acme, "Inc".', "noreply@example.org")

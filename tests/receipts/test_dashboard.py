@@ -34,7 +34,7 @@ def test_the_dashboard_shows_the_receipts_of_the_day_and_what_differs(root: Clie
     ) == ["NEW"]
     assert tiles["differ from their rows"] == ("1", f"{LIST}?differs=1")
     assert tiles["oldest never compared"][1] == f"{LIST}OLD/change/"
-    verdict = page[page.index("kwit-verdict") : page.index("kwit-panel")]
+    verdict = page[page.index("kwit-status") : page.index("kwit-panel")]
     assert "The rows of 1 receipt are not as it says." in verdict
     assert f"{LIST}?differs=1" in verdict
     assert "has not been compared with its rows for 1\xa0week" in verdict

@@ -67,7 +67,7 @@ def test_whoever_belongs_to_no_tenant_sees_no_receipt(client: Client) -> None:
 
     assert listed(client) == []
     assert client.get(f"{LIST}CHG-1/change/").status_code == 404
-    assert "None of these rows allows it" in text_of(client, f"{RUNS}start/")
+    assert "The action does not apply to any of these rows" in text_of(client, f"{RUNS}start/")
     assert client.post(f"{RUNS}start/", {"confirmed": "1"}).status_code == 200
     assert not ReconciliationRun.objects.exists()
 

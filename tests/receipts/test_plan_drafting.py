@@ -13,14 +13,14 @@ from receipts import change_types as kinds
 from receipts.api import Conflict, apply_plan, cancel_many
 from receipts.models import StoredPlan
 from receipts.pages import plan_forms as plans_forms
-from receipts.pages.plan_drafts import plan_act
+from receipts.pages.plan_drafts import plan_action
 from tests.factories import make_line, make_many, make_order
 from tests.receipts.plain import target
 from tests.receipts.plan_people import PLANS, SEE, WRITE, address, approved, signed_in, stored, text_of
 
 pytestmark = pytest.mark.django_db
 LINES = "/admin/portal/orderline/"
-ACT = f"{LINES}act/plan_cancel/"
+ACT = f"{LINES}action/plan_cancel/"
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_lines_that_cannot_be_cancelled_are_counted_out_before_and_after_the_que
     good, done, empty = make_line(), make_line(state="accepted"), make_line(qty=None)
     data = {"scope": "selected", "pk": [good.pk, done.pk, empty.pk]}
     page = ann.post(ACT, data)
-    assert "2 selected rows do not allow it." in page.content.decode()
+    assert "The action does not apply to 2 selected rows." in page.content.decode()
     assert ann.post(ACT, {"scope": "selected", "pk": [done.pk]}).context["asked"].number == 0
     OrderLine.objects.filter(pk=good.pk).update(state="rejected", rejected_at="2026-01-01T00:00Z")
 
@@ -219,12 +219,12 @@ def test_a_filter_of_lines_that_makes_no_sense_finds_nothing(ann: Client, query:
 def test_the_action_belongs_to_the_admin_of_its_kinds_model(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from notify.pages.mails import MailQueueAdmin
 
-    act = plan_act(kind="cancel", label="Plan")
+    act = plan_action(kind="cancel", label="Plan")
     monkeypatch.setattr(MailQueueAdmin, "list_actions", (type(act)(**vars(act) | {"eligible": lambda rows: rows}),))
     root = signed_in("root", *WRITE, "notify.view_mailqueue")
 
     with pytest.raises(ImproperlyConfigured, match="belongs to the admin of"):
-        root.post("/admin/notify/mailqueue/act/plan_cancel/", {"scope": "matching"})
+        root.post("/admin/notify/mailqueue/action/plan_cancel/", {"scope": "matching"})
 
 
 def test_a_refused_plan_is_planned_again_with_the_rows_of_now_under_an_id_of_its_own(ann: Client) -> None:

@@ -52,7 +52,7 @@ class Command(KwitCommand):
 
     @sensitive_variables()
     def create(self, user: Any, *, name: str, days: int | None) -> dict[str, Any]:
-        """Make a token; the secret is shown here and never again."""
+        """Create a token; the secret is shown here and never again."""
         if not 0 < len(name.strip()) <= TOKEN_NAME_CHARS_MAX:
             raise CommandError(f"a name has 1 to {TOKEN_NAME_CHARS_MAX} characters")
         most = kwit_settings().TOKEN_DAYS or TOKEN_DAYS_MAX

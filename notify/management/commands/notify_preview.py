@@ -47,6 +47,14 @@ class Command(NotifyCommand):
 
 def as_text(preview: Preview) -> str:
     """Return a preview for a terminal."""
-    headers = "".join(f"{name}: {value}\n" for name, value in preview.headers.items())
-    to = ", ".join(preview.recipients) or "nobody"
-    return f"[{preview.source}]\nTo: {to}\nSubject: {preview.subject}\n{headers}\n{preview.text}"
+    headers = {
+        "From": preview.sender,
+        "To": ", ".join(preview.recipients) or "nobody",
+        "Cc": ", ".join(preview.cc),
+        "Bcc": ", ".join(preview.bcc),
+        "Subject": preview.subject,
+        **preview.headers,
+        "Attachments": ", ".join(preview.attachments),
+    }
+    lines = "".join(f"{name}: {value}\n" for name, value in headers.items() if value)
+    return f"[{preview.source}]\n{lines}\n{preview.text}"

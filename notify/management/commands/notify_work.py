@@ -9,7 +9,7 @@ from kwit.commands import number_from, seconds
 from ...models import Outcome
 from ..command import NotifyCommand
 from ..reports import as_json, delivery_json
-from ..shutdown import stopping_on_sigterm
+from ..shutdown import reporting_once, stopping_on_sigterm
 from ..worker import RoundReport, work
 
 
@@ -39,7 +39,7 @@ class Command(NotifyCommand):
             failed = has_failed(report)
             self.print_result(round_json(report), round_text(report))
 
-        with self.own_stdout(), stopping_on_sigterm() as is_stopping:
+        with self.own_stdout(), reporting_once(), stopping_on_sigterm() as is_stopping:
             work(every_s=every, using=database, rounds_max=rounds, lanes=lanes, is_stopping=is_stopping, tell=tell)
         # Who runs it for good has its errors in the log, and stops it when all is well, too.
         if rounds is not None and failed:
@@ -57,12 +57,13 @@ def round_json(report: RoundReport) -> dict[str, Any]:
         "pass": as_json(report.passed) if report.passed else None,
         "delivery": delivery_json(report.delivered) if report.delivered else None,
         "error": report.error or None,
+        "notice": report.said or None,
     }
 
 
 def round_text(report: RoundReport) -> str:
     """Return one round as a line."""
-    told = []
+    told = [report.said] if report.said else []
     if report.passed:
         mails = sum(step.mails for step in report.passed.steps)
         told.append(f"pass {report.passed.outcome.value}, {mails} queued")
