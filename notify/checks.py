@@ -319,13 +319,18 @@ def check_control_table(alias: str) -> Iterator[CheckMessage]:
 @register(Tags.database, DOCTOR, deploy=True)
 @on_database
 def check_lock(alias: str) -> Iterator[CheckMessage]:
-    """E022: a session lock cannot hold on this connection; W002: memory of a pass is not flat."""
+    """E022: a session lock cannot hold on this connection; I002: nor would a pooler harm; W002: memory is not flat."""
     connection = connections[alias]
     try:
         dialect_of(connection).check_session(connection)
     except (LockUnusable, DatabaseError) as error:
         hint = "Every pass would end with this error; give Kwit a connection to the server itself."
         yield Error(str(error), hint=hint, obj=alias, id="notify.E022")
+    else:
+        if dialect_of(connection).pool_mode(connection) == "session":
+            hint = "Nothing to do: a session lock holds there."
+            text = "a pooler in session mode (PgBouncer, pool_mode=session) is between Kwit and PostgreSQL"
+            yield Info(text, hint=hint, obj=alias, id="notify.I002")
     if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         hint = "Remove it for this alias, or keep in mind that all candidates of a step are held in memory."
         yield Warning("DISABLE_SERVER_SIDE_CURSORS is set", hint=hint, obj=alias, id="notify.W002")
