@@ -68,6 +68,11 @@ SENTENCES: dict[str, str | Promise] = {
     "holder_other_role": _("database session %(session)s of another role"),
     "holder_this_session": _("this very session"),
     "holder_unknown": _("a session that has no row in the run log"),
+    # Delivery.
+    "restored": _(
+        "this database looks restored from a backup: it has counted %(number)s deliveries, the file beside it "
+        "%(file_number)s; delivery waits for a person"
+    ),
     # A mail.
     "no_recipient": _("no recipient"),
     "not_an_address": _("not an address: %(addresses)s"),
@@ -87,6 +92,9 @@ SENTENCES: dict[str, str | Promise] = {
     "all_suppressed": _("every recipient is on the suppression list"),
     "held_by": _("held by %(person)s"),
     "held_by_because": _("held by %(person)s: %(reason)s"),
+    "withdrawn": _("withdrawn: the step's query does not give this event any more"),
+    "cannot_be_rechecked": _("the step's query cannot be asked whether the event is still true: %(error)s"),
+    "released_though_gone": _("released by %(person)s although its event was gone"),
     "made_anew": _("made anew; not yet released"),
     # An attempt.
     "address_invalid": _("not an address"),
