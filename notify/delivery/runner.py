@@ -42,6 +42,7 @@ from .claims import (
     suppressed_among,
     take_over,
 )
+from .epoch import try_begin_delivery
 from .lanes import Begin, Finished, Job, Lane
 from .planner import Block, Hold, Send, Withdraw
 from .recovery import rescue
@@ -197,6 +198,9 @@ def deliver_due(
     rescued = rescue(using=using, now=run.now(), conf=settings)
     run.report.uncertain += rescued.uncertain
     run.writer.refused += rescued.refused
+    if waiting := try_begin_delivery(using=using, now=run.now(), settings=settings):
+        run.report.error = waiting.english
+        return run.report
     try:
         if not begin_portion(run, only):
             deliver_all(run)

@@ -28,6 +28,8 @@ class PassContext:
     now: datetime
     is_full: bool = False
     is_baseline: bool = False
+    #: Only events since this moment are marked by the baseline; None: all.
+    baseline_since: datetime | None = None
     is_dry_run: bool = False
     #: Called inside each transaction before its first write; raises LockLost to stop the pass.
     guard: Callable[[], None] = lambda: None
