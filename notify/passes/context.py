@@ -29,6 +29,8 @@ class PassContext:
     is_full: bool = False
     is_baseline: bool = False
     is_dry_run: bool = False
+    #: False inside a transaction of the caller's, which commits or rolls back everything.
+    is_durable: bool = True
     #: Called inside each transaction before its first write; raises LockLost to stop the pass.
     guard: Callable[[], None] = lambda: None
     #: Whether the pass has been asked to stop after the chunk in hand.
