@@ -28,6 +28,8 @@ class PassContext:
     now: datetime
     is_full: bool = False
     is_baseline: bool = False
+    #: Only events since this moment are marked by the baseline; None: all.
+    baseline_since: datetime | None = None
     is_dry_run: bool = False
     #: False inside a transaction of the caller's, which commits or rolls back everything.
     is_durable: bool = True

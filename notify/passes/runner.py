@@ -88,6 +88,7 @@ def run_pass(
     is_full: bool = False,
     is_dry_run: bool = False,
     is_baseline: bool = False,
+    baseline_since: datetime | None = None,
     is_locking: bool = True,
     is_stopping: Callable[[], bool] = lambda: False,
     now: datetime | None = None,
@@ -98,6 +99,7 @@ def run_pass(
     Run the steps of these kinds (all for None) once, under the pass lock, and log what happened.
 
     A step that fails is logged and does not stop the others. ``now`` is the database's clock unless given.
+    ``baseline_since`` is a baseline of the events since a moment, for a database that was restored.
     ``is_locking`` False leaves the lock alone: each event still has exactly one message, only work may be done twice.
 
     Transaction: its own, durable, many short ones; refused inside another. With ``atomic`` the caller's instead, as in
@@ -126,8 +128,9 @@ def run_pass(
         now=started_at,
         is_full=is_full,
         is_dry_run=is_dry_run,
-        is_baseline=is_baseline,
         is_durable=not atomic,
+        is_baseline=is_baseline or baseline_since is not None,
+        baseline_since=baseline_since,
         guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
         is_stopping=is_stopping,
     )
@@ -202,7 +205,9 @@ def run_step(running: RunningPass, step: Step) -> bool:
     started, name = time.monotonic(), logged_name(step)
     progress, may_go_on, is_full = StepProgress(), True, False
     try:
-        is_full = context.is_full or context.is_baseline or log.is_full_scan_due(name)
+        is_full = context.baseline_since is None and (
+            context.is_full or context.is_baseline or log.is_full_scan_due(name)
+        )
         if not context.is_dry_run:
             log.open_row(name)
         progress.errors += [note("text", text=fault) for fault in faults_of(step)]
