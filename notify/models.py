@@ -334,6 +334,30 @@ class Channel(models.Model):
         return self.name
 
 
+class Epoch(models.Model):
+    """The one row by which a restored database is recognised: see ``delivery/epoch.py``."""
+
+    #: The primary key of the one row.
+    ONLY = 1
+
+    database = models.UUIDField()
+    number = models.BigIntegerField(db_default=0)
+    waiting_since = UtcDateTimeField(null=True, blank=True)
+    file_number = models.BigIntegerField(null=True, blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_epoch"
+        verbose_name = _("delivery epoch")
+        verbose_name_plural = _("delivery epoch")
+        default_permissions = ()
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="ck_notify_epoch_only")]
+
+    def __str__(self) -> str:
+        return f"{self.database} {self.number}"
+
+
 class Suppression(models.Model):
     """One address that gets no mail, whatever happens; in lower case."""
 
