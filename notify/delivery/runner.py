@@ -180,7 +180,9 @@ def deliver_due(
     using = using or router.db_for_write(MailQueue)
     connection = connections[using]
     if connection.in_atomic_block or not connection.get_autocommit():
-        raise TransactionManagementError("deliver_due commits by itself and cannot run inside a transaction")
+        raise TransactionManagementError(
+            "deliver_due commits by itself and cannot run inside a transaction; in a test take a TransactionTestCase"
+        )
     settings = conf()
     first = transport or (make_transport or (lambda: find_transport(settings)))()
     run = DeliveryRun(
