@@ -1,6 +1,8 @@
 """What the import contracts in ``pyproject.toml`` (``make lint``) cannot say: how each module is written."""
 
 import ast
+import pydoc
+import re
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,26 @@ def test_packages_have_no_logic_of_their_own(app):
             assert all(isinstance(node, ast.Expr | ast.Import | ast.ImportFrom | ast.Assign) for node in body), dotted(
                 path
             )
+
+
+def named_functions(text: str) -> list[str]:
+    """Return the dotted names of ours in a text."""
+    return re.findall(rf"\b(?:{'|'.join(APPS)})(?:\.\w+)+", text)
+
+
+def find(name: str) -> object:
+    """Return what a dotted name stands for. Raises: AttributeError, ImportError."""
+    return pydoc.locate(name, forceload=False) or pytest.fail(f"{name} does not exist")
+
+
+def test_the_functions_that_the_architecture_names_exist_and_no_path_has_more_than_seven_steps():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    diagrams = re.findall(r"^```text\n(.*?)^```", page, re.M | re.S)
+
+    assert diagrams
+    for name in named_functions(page):
+        assert callable(find(name)), name
+    for diagram in diagrams:
+        steps = re.findall(rf"(\d+) (?:{'|'.join(APPS)})\.", diagram)
+        assert 1 <= len(steps) <= 7
+        assert sorted(map(int, steps)) == list(range(1, len(steps) + 1))
