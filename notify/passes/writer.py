@@ -262,7 +262,7 @@ def write(messages: Sequence[Message], step: Step, context: PassContext) -> set[
     Transaction: its own, durable; rolled back at its end in a dry run.
     """
     connection, dialect = connections[context.using], context.dialect
-    with transaction.atomic(using=context.using, durable=True):
+    with transaction.atomic(using=context.using, durable=context.is_durable):
         dialect.yield_to_others(connection)
         context.guard()
         new = dialect.insert_controls(connection, step.kind, control_rows(messages))
