@@ -178,6 +178,8 @@ def write_unreadable(rows: Sequence[Unreadable], step: Step, context: PassContex
 
 def scope_of(step: Step, context: PassContext) -> Scope:
     """Return the window of this step in this pass."""
+    if context.baseline_since is not None:
+        return Scope(now=context.now, since=context.baseline_since)
     is_whole = context.is_full or context.is_baseline or not step.is_windowed
     return Scope(now=context.now, since=None if is_whole else context.now - context.conf.LOOKBACK)
 
@@ -260,7 +262,7 @@ def write(messages: Sequence[Message], step: Step, context: PassContext) -> set[
     Transaction: its own, durable; rolled back at its end in a dry run.
     """
     connection, dialect = connections[context.using], context.dialect
-    with transaction.atomic(using=context.using, durable=True):
+    with transaction.atomic(using=context.using, durable=context.is_durable):
         dialect.yield_to_others(connection)
         context.guard()
         new = dialect.insert_controls(connection, step.kind, control_rows(messages))
