@@ -7,6 +7,7 @@ at once; then those go over the wire. A crash therefore leaves doubt about one m
 call it so.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -41,6 +42,7 @@ from .claims import (
     suppressed_among,
     take_over,
 )
+from .epoch import try_begin_delivery
 from .lanes import Begin, Finished, Job, Lane
 from .planner import Block, Hold, Send, Withdraw
 from .recovery import rescue
@@ -55,7 +57,8 @@ from .results import (
     hold_values,
     withdraw_values,
 )
-from .writer import Writer
+from .run_log import DeliveryLog
+from .writer import LOSSES, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +71,9 @@ SLICE_S = 0.2
 #: serve several commits.
 CLAIM_ROWS_MIN = 10
 CLAIMS_PER_LANE = 2
-#: Seconds to wait for a lane to say goodbye to its server.
+#: Seconds to wait for the lanes to say goodbye to their server.
 JOIN_S = 5.0
+JOIN_SLICE_S = 0.02
 
 
 @dataclass(kw_only=True)
@@ -118,6 +122,7 @@ class DeliveryRun:
     _read: tuple[datetime, float] | None = None
 
     def __post_init__(self) -> None:
+        self.log = DeliveryLog(using=self.using, worker=self.worker, lanes=self.lanes_max, conf=self.conf)
         self.writer = Writer(
             using=self.using,
             worker=self.worker,
@@ -169,13 +174,15 @@ def deliver_due(
     the others go on; trouble of the channel pauses it for everybody and costs no mail an attempt.
 
     Transaction: its own, durable, many short ones; refused inside another.
-    Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError when what happened cannot be written: the
-    mails in hand are then found by ``rescue``.
+    Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError; OutcomeNotWritten, when the database went
+    away with mails on the wire and stayed away: ``rescue`` finds them.
     """
     using = using or router.db_for_write(MailQueue)
     connection = connections[using]
     if connection.in_atomic_block or not connection.get_autocommit():
-        raise TransactionManagementError("deliver_due commits by itself and cannot run inside a transaction")
+        raise TransactionManagementError(
+            "deliver_due commits by itself and cannot run inside a transaction; in a test take a TransactionTestCase"
+        )
     settings = conf()
     first = transport or (make_transport or (lambda: find_transport(settings)))()
     run = DeliveryRun(
@@ -193,6 +200,9 @@ def deliver_due(
     rescued = rescue(using=using, now=run.now(), conf=settings)
     run.report.uncertain += rescued.uncertain
     run.writer.refused += rescued.refused
+    if waiting := try_begin_delivery(using=using, now=run.now(), settings=settings):
+        run.report.error = waiting.english
+        return run.report
     try:
         if not begin_portion(run, only):
             deliver_all(run)
@@ -229,6 +239,7 @@ def deliver_all(run: DeliveryRun) -> None:
             return
         receive(run)
         commit(run)
+        run.log.beat(run.report, now=run.now())
 
 
 def refill(run: DeliveryRun) -> bool:
@@ -257,6 +268,7 @@ def add_claims(run: DeliveryRun, ids: Sequence[int]) -> None:
     """Load claimed mails, in their order."""
     if not ids:
         return
+    run.log.beat(run.report, now=run.now())
     mails = MailQueue.objects.using(run.using).filter(pk__in=ids, worker=run.worker).select_related("control")
     place = {pk: number for number, pk in enumerate(ids)}
     found = sorted(mails, key=lambda mail: place[mail.pk])
@@ -493,13 +505,29 @@ def end_run(run: DeliveryRun) -> None:
             receive(run)
             commit(run)
     finally:
-        for _ in range(len(run.lanes) - run.lanes_over):
-            run.jobs.put(None)
-        for thread in run.threads:
-            thread.join(JOIN_S)
+        dismiss_lanes(run)
         if run.writer.refused and not run.report.error:
             run.report.error = f"the database refuses to record {'; '.join(run.writer.refused)}"
-        give_back(using=run.using, worker=run.worker)
+        try:
+            give_back(using=run.using, worker=run.worker)
+        except LOSSES as error:
+            # Their lease frees them, too.
+            logger.warning("claimed mails could not be given back: %s", error)
+        run.log.close(run.report, now=run.now())
+
+
+def dismiss_lanes(run: DeliveryRun) -> None:
+    """Wait for the lanes to say goodbye to their server; when the database is away, some still ask."""
+    for begin in run.asking.values():
+        begin.answer.put(False)
+    for _ in range(len(run.lanes) - run.lanes_over):
+        run.jobs.put(None)
+    deadline = time.monotonic() + JOIN_S
+    while any(thread.is_alive() for thread in run.threads) and time.monotonic() < deadline:
+        with contextlib.suppress(Empty):
+            event = run.events.get(timeout=JOIN_SLICE_S)
+            if isinstance(event, Begin):
+                event.answer.put(False)
 
 
 def withdraw(run: DeliveryRun) -> None:
