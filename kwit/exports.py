@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: Rows of one exported list at most.
 EXPORT_ROWS_MAX = 100_000
 BOM = "\ufeff"
-TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json", "tlog-proof": "text/plain; charset=utf-8"}
 #: Where some reader may begin a new cell: separators, tabs and everything that counts as a line end somewhere.
 SEPARATORS = ",;|\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 CONTROL = frozenset("\t\r\n")

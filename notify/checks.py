@@ -1,6 +1,7 @@
 """System checks: what is wrong with a site's settings, steps or database, before a pass finds out."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from django.apps import AppConfig
@@ -18,8 +19,10 @@ from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.utils import timezone
 
+from kwit.environment import check_environment
+
 from .clock import future, lease_end_max
-from .conf import conf
+from .conf import Conf, conf
 from .dialects import dialect_of
 from .errors import LockUnusable, WrongKey
 from .keys import EventKey, UuidKey, kind_of
@@ -44,8 +47,14 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 
 @register("notify")
+def check_variables(**kwargs: Any) -> list[CheckMessage]:
+    """W009: a variable of the environment looks like a setting of NOTIFY, and the settings do not read it."""
+    return check_environment("NOTIFY", {f"NOTIFY_{one.name}": one.name for one in fields(Conf)}, id="notify.W009")
+
+
+@register("notify")
 def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002 to E011, W001, W003, W008: what a step declares does not fit together."""
+    """E002 to E012, W001, W003, W008: what a step declares does not fit together."""
     return [message for step in registered() for message in check_step(step)]
 
 
@@ -86,6 +95,11 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
         hint = "Take them away, or digest."
         text = f"mails of a digest go to one recipient each, without {', '.join(given)} of their own"
         yield Error(text, hint=hint, obj=type(step), id="notify.E011")
+    own = type(step).recheck_events is not Step.recheck_events
+    if step.recheck and isinstance(step, FlaggedStep) and not own:
+        hint = "Return from recheck_events() the events that are still true, whatever their flag."
+        text = "recheck asks events(), which does not give an event any more once its flag is raised"
+        yield Error(text, hint=hint, obj=type(step), id="notify.E012")
     yield from check_event_time(step, events)
     yield from check_names(step, columns_of(events))
     yield from check_keys(step, events)

@@ -37,6 +37,10 @@ class TooManyConnections(ChannelDown):
     """The server takes no further connection of ours at the moment; those that are open may go on."""
 
 
+class OutcomeNotWritten(NotifyError):
+    """The database went away and stayed away: what came of the mails on the wire is not written, but found later."""
+
+
 class ClaimLost(NotifyError):
     """A mail is not this worker's any more; nothing of it was sent since that was known."""
 

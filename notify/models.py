@@ -142,6 +142,8 @@ class MailState(models.TextChoices):
     FAILED = "failed"
     BLOCKED = "blocked"
     UNCERTAIN = "uncertain"
+    #: Its event was no longer true when its turn came.
+    WITHDRAWN = "withdrawn"
 
 
 class HeldFor(models.TextChoices):

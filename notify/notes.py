@@ -87,6 +87,9 @@ SENTENCES: dict[str, str | Promise] = {
     "all_suppressed": _("every recipient is on the suppression list"),
     "held_by": _("held by %(person)s"),
     "held_by_because": _("held by %(person)s: %(reason)s"),
+    "withdrawn": _("withdrawn: the step's query does not give this event any more"),
+    "cannot_be_rechecked": _("the step's query cannot be asked whether the event is still true: %(error)s"),
+    "released_though_gone": _("released by %(person)s although its event was gone"),
     "made_anew": _("made anew; not yet released"),
     # An attempt.
     "address_invalid": _("not an address"),

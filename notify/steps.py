@@ -158,7 +158,14 @@ class Step:
 
     def keyed_events(self, scope: Scope, *, using: str | None) -> QuerySet[Any, Any]:
         """Return one row per event in scope, with a ``key2`` also where the step gives none."""
-        found = self.events(scope).using(using)
+        return self.rekeyed(self.events(scope).using(using))
+
+    def recheck_events(self, scope: Scope) -> QuerySet[Any, Any]:
+        """Return the events that are still true, for ``recheck``: those of ``events``, unless a step knows better."""
+        return self.events(scope)
+
+    def rekeyed(self, found: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+        """Return a step's events with a ``key2`` also where the step gives none."""
         if key := key_in(found):
             made: QuerySet[Any, Any] = found.annotate(key2=key.other_half(), original_key=key.original())
             return made
@@ -195,6 +202,16 @@ class Step:
             original_key = str(UuidKey.from_numbers(key, key2))
         condition = (made.matching([original_key]) if made is not None and original_key else None) or Q()
         rows: QuerySet[Any, Any] = found.filter(condition, **asked)
+        return rows
+
+    def any_of(self, found: QuerySet[Any, Any], controls: Sequence[Control]) -> QuerySet[Any, Any]:
+        """Return the rows of several events: sought by their own columns where they are known."""
+        made, condition = key_in(found), None
+        if isinstance(made, UuidKey):
+            condition = made.matching([str(UuidKey.from_numbers(each.key, each.key2)) for each in controls])
+        elif made is not None and all(0 < len(each.original_key) < ORIGINAL_KEY_UNITS_MAX for each in controls):
+            condition = made.matching([each.original_key for each in controls])
+        rows: QuerySet[Any, Any] = found.filter(condition or Q(key__in=[each.key for each in controls]))
         return rows
 
     def candidates(self, scope: Scope, *, not_before: datetime | None, using: str | None) -> QuerySet[Any, Any]:

@@ -52,6 +52,7 @@ class OrderLineAdmin(ReadOnlyAdmin):
     )
     #: Leads from a line to its tenant.
     tenant_lookup = "tenant"
+    names_tenants = True
     numbers = frozenset({4, 5})
     filters = (
         Filter("tenant", gettext_lazy("Tenant"), equals("tenant")),

@@ -139,7 +139,12 @@ def apply_surely(
 
 
 def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable[[float], None]) -> Outcome:
-    """Apply, again over a new connection when one is lost; ``apply`` returns False when it finds itself applied."""
+    """
+    Apply, again over a new connection when one is lost; ``apply`` returns False when it finds itself applied.
+
+    Raises: what ``apply`` raises, as long as no connection was lost; after that OutcomeUnknown for any error of the
+    database, because nobody knows what became of the first attempt.
+    """
     connection, dialect = connections[alias], dialect_of(connections[alias])
     # A connection inside the caller's transaction cannot be replaced: what was lost with it is the caller's to repeat.
     pauses = (None,) if connection.in_atomic_block else (*RECONNECT_PAUSES_S, None)
@@ -147,12 +152,17 @@ def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable
     # A receipt that is there after no connection was ever made is from before: nothing of ours can have been sent.
     was_connected = False
     for pause_s in pauses:
+        is_connected = False
         try:
+            connection.ensure_connection()
+            is_connected = True
             applied = apply()
         except (DatabaseError, InterfaceError) as error:
+            if was_connected and not dialect.is_lost(error):
+                raise unknown_outcome(about, error) from error
             if not dialect.is_lost(error) or connection.in_atomic_block:
                 raise
-            lost, was_connected = error, was_connected or connection.connection is not None
+            lost, was_connected = error, was_connected or is_connected
             connection.close()
             if pause_s is not None:
                 pause(pause_s)
@@ -160,7 +170,14 @@ def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable
         if applied:
             return Outcome.APPLIED
         return Outcome.CONFIRMED if was_connected else Outcome.ALREADY
-    raise OutcomeUnknown(f"the connection was lost while {about!r} was being applied: {lost}") from lost
+    if lost is not None and not was_connected:
+        raise lost  # no connection was ever made: nothing was sent
+    raise unknown_outcome(about, lost) from lost
+
+
+def unknown_outcome(about: str, error: Exception | None) -> OutcomeUnknown:
+    """Return the error that says that nobody knows whether a change was applied."""
+    return OutcomeUnknown(f"the connection was lost while {about!r} was being applied: {error}")
 
 
 def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target]) -> Plan:

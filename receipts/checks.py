@@ -6,6 +6,7 @@ they are ``database`` checks, because Django 6.1 hands every alias to all others
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 from django.apps import apps
@@ -15,9 +16,10 @@ from django.db import DatabaseError, connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from kwit.db.dialect import UnknownDatabase
+from kwit.environment import check_environment
 
 from .change_types import ChangeKind, each_kind
-from .conf import load_settings
+from .conf import ReceiptsSettings, load_settings
 from .dialects import dialect_of
 from .models import Change
 
@@ -35,6 +37,13 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     except ImproperlyConfigured as error:
         return [Error(str(error), hint="correct settings.RECEIPTS", id="receipts.E001")]
     return []
+
+
+@register("kwit")
+def check_variables(**kwargs: Any) -> list[CheckMessage]:
+    """Warn of variables of the environment that look like settings of RECEIPTS and are not read."""
+    names = [one.name.upper() for one in fields(ReceiptsSettings)]
+    return check_environment("RECEIPTS", {f"RECEIPTS_{name}": name for name in names}, id="receipts.W009")
 
 
 @register(Tags.models, "kwit")

@@ -51,6 +51,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     tenant_lookup: ClassVar[str] = ""
     #: For rows that belong to no tenant and contain nothing of one: every user with the permission sees all of them.
     is_for_everybody: ClassVar[bool] = False
+    #: Whether a row of this model can be the first one with a tenant, which is why it is asked whether tenants are in
+    #: use. Not for rows that get their tenant from others.
+    names_tenants: ClassVar[bool] = False
     page_rows = 50
     filters: ClassVar[Sequence[Filter]] = ()
     #: Tells ``StrictPolicyMiddleware`` that it protects these pages.

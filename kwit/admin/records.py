@@ -30,6 +30,7 @@ class ActionAdmin(ReadOnlyAdmin):
     """The log of actions; those on rows of no tenant or of several are for users who see all tenants."""
 
     tenant_lookup = "tenant"
+    names_tenants = True
     head = (
         *(_("time"), _("user"), _("action"), _("object type")),
         *(_("rows"), _("outcome"), _("requested"), _("done")),

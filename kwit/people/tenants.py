@@ -3,10 +3,14 @@ Row visibility by tenant.
 
 A user is a member of tenants (``kwit_membership``) and sees only their rows; the permission ``kwit.see_all_tenants``
 shows all. Without either, no row that belongs to a tenant is visible.
+
+Where no tenant is in use there is nothing to separate: every user sees all rows. The first membership or the first row
+with a tenant ends that.
 """
 
 from typing import Any, TypeVar
 
+from django.contrib import admin
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Model, QuerySet
 
@@ -20,16 +24,35 @@ User = AbstractBaseUser | AnonymousUser
 
 
 def tenants_of(user: User) -> frozenset[str] | None:
-    """Return the tenants a user belongs to, None for one who sees all; one query per user object."""
+    """Return the tenants a user belongs to, None for one who sees all rows; queried once per user object."""
     if user.has_perm(ALL_TENANTS):  # type: ignore[union-attr]
         return None
     if user.pk is None or not user.is_active:
         return frozenset()
-    found: frozenset[str] | None = getattr(user, "_kwit_tenants", None)
-    if found is None:
+    if not hasattr(user, "_kwit_tenants"):
         found = frozenset(Membership.objects.filter(user_id=user.pk).values_list("tenant", flat=True))
-        setattr(user, "_kwit_tenants", found)  # noqa: B010 - the user model is the host project's
-    return found
+        tenants = found if found or has_tenants() else None
+        setattr(user, "_kwit_tenants", tenants)  # noqa: B010 - the user model is the host project's
+    known: frozenset[str] | None = user._kwit_tenants  # type: ignore[attr-defined]
+    return known
+
+
+def sees_all_for_lack_of_tenants(user: User) -> bool:
+    """Return whether a user sees all rows only because no tenant is in use."""
+    return tenants_of(user) is None and not user.has_perm(ALL_TENANTS)  # type: ignore[union-attr]
+
+
+def has_tenants() -> bool:
+    """
+    Return whether any tenant is in use: a membership, or a row with a tenant.
+
+    Asked are the models whose admin class has ``names_tenants``, each by one seek in an index that begins with the
+    tenant.
+    """
+    if Membership.objects.exists():
+        return True
+    sources: list[Any] = [one for one in admin.site._registry.values() if getattr(one, "names_tenants", False)]
+    return any(one.model._default_manager.filter(**{f"{one.tenant_lookup}__gt": ""}).exists() for one in sources)
 
 
 def within(rows: Rows, user: User, lookup: str = "tenant") -> Rows:

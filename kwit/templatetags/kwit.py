@@ -14,7 +14,7 @@ def kwit_panels(context: dict[str, Any]) -> dict[str, Any]:
     # Imported here: Django loads every app's tags for any template, also for that of a mail.
     from ..admin.dashboard import build, panels_for
     from ..admin.time_ranges import PARAMETER, RANGES, get_time_range
-    from ..people.tenants import tenants_of
+    from ..people.tenants import sees_all_for_lack_of_tenants, tenants_of
 
     request = context["request"]
     window = get_time_range(request.GET, now=timezone.now())
@@ -22,8 +22,9 @@ def kwit_panels(context: dict[str, Any]) -> dict[str, Any]:
     return {
         "parameter": PARAMETER,
         "ranges": [(one.name, one.label, one == window.range) for one in RANGES],
-        # Numbers of nothing are all 0: that is no good news.
+        # Zeros for lack of rows are no good news.
         "sees_nothing": tenants_of(request.user) == frozenset(),
+        "has_no_tenants": sees_all_for_lack_of_tenants(request.user),
         "findings": [finding for _, made in built for finding in made.findings],
         "panels": [
             {"name": panel.name, "title": panel.title, "template": panel.template, "panel": made.context}

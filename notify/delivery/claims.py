@@ -13,8 +13,10 @@ from ..addresses import Recipients, spellings
 from ..conf import Conf
 from ..dialects import dialect_of
 from ..models import Attempt, MailQueue, MailState, Suppression
+from ..notes import Note
 from ..steps import step_of
 from .email import key_of, recipients_of
+from .recheck import recheck
 from .schedule import digest_window
 
 #: Mails in one digest: nobody reads a mail of more; the rest makes the next one.
@@ -36,6 +38,8 @@ class Claim:
     companions: tuple[MailQueue, ...] = ()
     #: The mails that could join its digest now, asked when it is handed to a lane.
     joining: tuple[MailQueue, ...] = ()
+    #: Why it is not to be sent after all: its event is gone, or nobody can know.
+    gone: Note | None = None
 
 
 def claim_due(*, using: str, worker: str, now: datetime, conf: Conf, limit: int) -> list[int]:
@@ -67,9 +71,14 @@ def give_back(*, using: str, worker: str) -> None:
         claimed.update(worker="", lease_until=None)
 
 
-def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf) -> list[Claim]:
-    """Return mails with what the database knows of them, in at most three queries."""
+def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf, now: datetime | None = None) -> list[Claim]:
+    """
+    Return mails with what the database knows of them, in at most three queries.
+
+    With ``now`` they are about to be sent: one query more for each kind with ``recheck``.
+    """
     found = list(mails)
+    gone = recheck(found, using=using, now=now) if now is not None else {}
     final, numbers = attempts_of(found, using=using, conf=conf)
     travelled = companions_of(found, using=using, conf=conf)
     return [
@@ -79,6 +88,7 @@ def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf) -> list[C
             final=final.get(mail.pk, {}),
             number_last=numbers.get(mail.pk, 0),
             companions=tuple(travelled.get(mail.pk, ())),
+            gone=gone.get(mail.pk),
         )
         for mail in found
     ]
@@ -157,8 +167,11 @@ def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime, co
             digest_of__isnull=True,
         )
     )
-    found = joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1]
-    return tuple(other for other in found if mailboxes_of(other, conf) == keys)
+    rows = joining.exclude(pk=mail.pk).exclude(subject="").order_by("pk")[: DIGEST_MAILS_MAX - 1]
+    found = [other for other in rows if mailboxes_of(other, conf) == keys]
+    # One whose event is gone is withdrawn by itself when its own turn comes.
+    gone = recheck(found, using=using, now=now)
+    return tuple(other for other in found if other.pk not in gone)
 
 
 def mailboxes_of(mail: MailQueue, conf: Conf) -> frozenset[str]:

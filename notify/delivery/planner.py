@@ -50,6 +50,13 @@ class Block:
     unsent: tuple[Result, ...] = ()
 
 
+@dataclass(frozen=True)
+class Withdraw:
+    """The mail is not sent, because its event is no longer true."""
+
+    reason: Note
+
+
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
     """One part of one mail: what goes over the wire in one transaction, and what its row gets when that begins."""
@@ -73,7 +80,7 @@ class Send:
     followers: tuple[int, ...] = ()
 
 
-Plan = Hold | Block | Send
+Plan = Hold | Block | Withdraw | Send
 
 
 class Part(NamedTuple):
@@ -98,6 +105,8 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
     """Return what becomes of a mail now. Raises: whatever a template or a value raises."""
     mail, conf, now = claim.mail, context.conf, context.now
     step = step_of(mail.control.kind)
+    if claim.gone is not None:
+        return Withdraw(claim.gone) if claim.gone.code == "withdrawn" else Block((claim.gone,))
     if (hold := try_hold(mail, step, conf, now)) is not None:
         return hold
     unsent = not_addresses(claim, conf)

@@ -53,6 +53,7 @@ class DeliveryReport:
     failed: int = 0
     uncertain: int = 0
     blocked: int = 0
+    withdrawn: int = 0
     held: int = 0
     handed_over: int = 0
     letters: int = 0
@@ -85,6 +86,11 @@ def hold_values(reason: HeldFor, until: datetime) -> dict[str, Any]:
 def block_values(*notes: Note) -> dict[str, Any]:
     """Return what the row of a mail gets that is left to a person, with the reasons."""
     return {"state": MailState.BLOCKED, "problem": problem_text(notes), "notes": as_data(notes)}
+
+
+def withdraw_values(reason: Note) -> dict[str, Any]:
+    """Return what the row of a mail gets whose event is no longer true."""
+    return {"state": MailState.WITHDRAWN, "held_for": "", "problem": problem_text([reason]), "notes": as_data([reason])}
 
 
 def conclude(claim: Claim, tries: Sequence[Try], *, conf: Conf, now: datetime, random: Random) -> dict[str, Any]:

@@ -7,6 +7,7 @@ at once; then those go over the wire. A crash therefore leaves doubt about one m
 call it so.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -42,10 +43,20 @@ from .claims import (
     take_over,
 )
 from .lanes import Begin, Finished, Job, Lane
-from .planner import Block, Hold, Send
+from .planner import Block, Hold, Send, Withdraw
 from .recovery import rescue
-from .results import DeliveryReport, Settlement, Try, as_attempts, block_values, conclude, gone_mailboxes, hold_values
-from .writer import Writer
+from .results import (
+    DeliveryReport,
+    Settlement,
+    Try,
+    as_attempts,
+    block_values,
+    conclude,
+    gone_mailboxes,
+    hold_values,
+    withdraw_values,
+)
+from .writer import LOSSES, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +69,9 @@ SLICE_S = 0.2
 #: serve several commits.
 CLAIM_ROWS_MIN = 10
 CLAIMS_PER_LANE = 2
-#: Seconds to wait for a lane to say goodbye to its server.
+#: Seconds to wait for the lanes to say goodbye to their server.
 JOIN_S = 5.0
+JOIN_SLICE_S = 0.02
 
 
 @dataclass(kw_only=True)
@@ -159,8 +171,8 @@ def deliver_due(
     the others go on; trouble of the channel pauses it for everybody and costs no mail an attempt.
 
     Transaction: its own, durable, many short ones; refused inside another.
-    Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError when what happened cannot be written: the
-    mails in hand are then found by ``rescue``.
+    Raises: ImproperlyConfigured, TransactionManagementError; DatabaseError; OutcomeNotWritten, when the database went
+    away with mails on the wire and stayed away: ``rescue`` finds them.
     """
     using = using or router.db_for_write(MailQueue)
     connection = connections[using]
@@ -250,7 +262,7 @@ def add_claims(run: DeliveryRun, ids: Sequence[int]) -> None:
     mails = MailQueue.objects.using(run.using).filter(pk__in=ids, worker=run.worker).select_related("control")
     place = {pk: number for number, pk in enumerate(ids)}
     found = sorted(mails, key=lambda mail: place[mail.pk])
-    claims = load_claims(found, using=run.using, conf=run.conf)
+    claims = load_claims(found, using=run.using, conf=run.conf, now=run.now())
     run.suppressed |= suppressed_among(claims, using=run.using, conf=run.conf)
     run.waiting.extend(claims)
 
@@ -383,6 +395,8 @@ def finish_mail(run: DeliveryRun, finished: Finished) -> None:
         values = hold_values(plan.reason, plan.until)
     elif isinstance(plan, Block):
         values = block_values(*plan.problem)
+    elif isinstance(plan, Withdraw):
+        values = withdraw_values(plan.reason)
     else:
         values = conclude(claim, tries, conf=run.conf, now=run.now(), random=run.random)
     followers = plan.followers if isinstance(plan, Send) else ()
@@ -481,13 +495,28 @@ def end_run(run: DeliveryRun) -> None:
             receive(run)
             commit(run)
     finally:
-        for _ in range(len(run.lanes) - run.lanes_over):
-            run.jobs.put(None)
-        for thread in run.threads:
-            thread.join(JOIN_S)
+        dismiss_lanes(run)
         if run.writer.refused and not run.report.error:
             run.report.error = f"the database refuses to record {'; '.join(run.writer.refused)}"
-        give_back(using=run.using, worker=run.worker)
+        try:
+            give_back(using=run.using, worker=run.worker)
+        except LOSSES as error:
+            # Their lease frees them, too.
+            logger.warning("claimed mails could not be given back: %s", error)
+
+
+def dismiss_lanes(run: DeliveryRun) -> None:
+    """Wait for the lanes to say goodbye to their server; when the database is away, some still ask."""
+    for begin in run.asking.values():
+        begin.answer.put(False)
+    for _ in range(len(run.lanes) - run.lanes_over):
+        run.jobs.put(None)
+    deadline = time.monotonic() + JOIN_S
+    while any(thread.is_alive() for thread in run.threads) and time.monotonic() < deadline:
+        with contextlib.suppress(Empty):
+            event = run.events.get(timeout=JOIN_SLICE_S)
+            if isinstance(event, Begin):
+                event.answer.put(False)
 
 
 def withdraw(run: DeliveryRun) -> None:

@@ -18,7 +18,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from ..conf import Conf
 from ..dialects import dialect_of
 from ..dialects.base import AttemptRow, Change
-from ..errors import ClaimLost
+from ..errors import ClaimLost, OutcomeNotWritten
 from ..models import Attempt, MailQueue, SuppressionCause
 from .planner import Envelope
 from .results import Settlement, reduce
@@ -51,6 +51,8 @@ class Writer:
     begins: list[Envelope] = field(default_factory=list)
     #: Whether what is in hand may have been committed already, by a session whose answer never came.
     is_repeated: bool = False
+    #: Whether the database has been away for too long: from now on it is tried once each time.
+    has_given_up: bool = False
     #: What the database refused altogether, one line each.
     refused: list[str] = field(default_factory=list)
 
@@ -59,7 +61,7 @@ class Writer:
         Write what is in hand; return, for each mail that was to begin, whether it did, or the error that kept it.
 
         Transaction: its own, durable.
-        Raises: DatabaseError, when the database stays away; what is in hand stays in hand.
+        Raises: OutcomeNotWritten, when the database stays away; what is in hand stays in hand.
         """
         if not self.settlements and not self.begins:
             return {}
@@ -80,7 +82,7 @@ class Writer:
         """
         Write, again when another transaction was in the way, and on a new session when ours has ended.
 
-        Raises: DatabaseError, for what the database refuses, and when it has been away for as long as a lease.
+        Raises: DatabaseError, for what the database refuses; OutcomeNotWritten, when it has been away for a lease.
         """
         connection, tried, deadline = connections[self.using], 0, 0.0
         while True:
@@ -104,8 +106,9 @@ class Writer:
                     deadline = now + self.conf.LEASE.total_seconds()
                 if self.is_stopping():
                     deadline = min(deadline, now + STOPPING_PATIENCE_S)
-                if now >= deadline:
-                    raise
+                if now >= deadline or self.has_given_up:
+                    self.has_given_up = True
+                    raise OutcomeNotWritten(f"what came of the mails on the wire is not written: {error}") from error
                 time.sleep(min(RECONNECT_S, PAUSE_S * 2 ** (tried - 1)))
 
     def is_of_a_row(self, error: BaseException) -> bool:

@@ -146,6 +146,13 @@ def say_state(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Ite
         yield text % values
     elif mail.state == MailState.BLOCKED:
         yield _("It is blocked: %(problem)s. Correct that, then release it: notify_release %(mail)s.") % values
+    elif mail.state == MailState.WITHDRAWN:
+        text = _(
+            "It was withdrawn right before sending: the step's query does not give the event any more. To send it all "
+            "the same: notify_release %(mail)s."
+        )
+        yield text % values
+        return
     elif mail.state == MailState.FAILED:
         yield _("It is given up: nobody got it. To try the others again: notify_retry %(mail)s.") % values
     elif mail.state == MailState.PARTIAL:

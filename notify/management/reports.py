@@ -88,6 +88,7 @@ def delivery_json(report: "DeliveryReport") -> dict[str, Any]:
         "uncertain": report.uncertain,
         "partial": report.partial,
         "blocked": report.blocked,
+        "withdrawn": report.withdrawn,
         "held": report.held,
         "handed_over": report.handed_over,
         "paused": {"until": until.isoformat(), "reason": report.pause_reason} if until else None,

@@ -15,6 +15,7 @@ from kwit.jobs import run_jobs
 from ..delivery.dispatch import send_due
 from ..delivery.results import DeliveryReport
 from ..dialects import dialect_of
+from ..errors import OutcomeNotWritten
 from ..models import MailQueue, MailState
 from ..passes.runner import PassReport, run_pass
 
@@ -78,7 +79,7 @@ def run_round(using: str, lanes: int | None, is_stopping: Callable[[], bool]) ->
 
 def losses(using: str) -> tuple[type[Exception], ...]:
     """Return what a database raises that goes away: as Django wraps it, and as its driver lets it through."""
-    return DatabaseError, InterfaceError, cast(Any, connections[using]).Database.Error
+    return DatabaseError, InterfaceError, OutcomeNotWritten, cast(Any, connections[using]).Database.Error
 
 
 class Files:

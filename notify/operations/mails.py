@@ -1,6 +1,8 @@
 """What a person may do with mails: hold, release, retry, confirm, correct; each verb names who did it."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from django.db import connections, router, transaction
@@ -36,7 +38,7 @@ def retry_mails(mails: QuerySet[MailQueue], *, actor: str, using: str | None = N
 
 def release_mails(mails: QuerySet[MailQueue], *, actor: str, using: str | None = None) -> int:
     """
-    Let blocked and uncertain mails of these go; return how many.
+    Let blocked, withdrawn and uncertain mails of these go; return how many.
 
     One whose message could not be made is made anew first; when that fails again, it stays blocked and says why. A
     blocked one whose fault is still there is blocked again by the next delivery. An uncertain one is sent again, with
@@ -46,7 +48,11 @@ def release_mails(mails: QuerySet[MailQueue], *, actor: str, using: str | None =
     overruled = (AttemptOutcome.UNCERTAIN, AttemptOutcome.SUPPRESSED)
     remake_mails(list(mails.using(using).values_list("pk", flat=True)), using=using)
     made = mails.exclude(state=MailState.BLOCKED, subject="")
-    return reopen(made, RELEASED_STATES, overruled, actor=actor, using=using)
+    # A withdrawn one goes although its event is gone, and says so.
+    gone = [note("released_though_gone", person=actor)]
+    said = {"problem": problem_text(gone), "notes": as_data(gone)}
+    withdrawn = reopen(made, (MailState.WITHDRAWN,), overruled, actor=actor, using=using, said=said)
+    return withdrawn + reopen(made, RELEASED_STATES, overruled, actor=actor, using=using)
 
 
 def reopen(
@@ -56,6 +62,7 @@ def reopen(
     *,
     actor: str,
     using: str | None,
+    said: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Queue mails in these states again and overrule these outcomes. Transaction: its own, one per thousand mails."""
     using = using or router.db_for_write(MailQueue)
@@ -66,6 +73,7 @@ def reopen(
     rescue(using=using, now=now, conf=conf())
     chosen = chosen.filter(state__in=states, digest_of__isnull=True)
     values = {"state": MailState.QUEUED, "attempts": 0, "problem": "", "notes": None, "held_for": "", "operator": actor}
+    values |= said
     ids = list(chosen.values_list("pk", flat=True))
     for start in range(0, len(ids), INTERVENTION_ROWS):
         some = ids[start : start + INTERVENTION_ROWS]

@@ -107,8 +107,9 @@ def in_states(*states: MailState) -> Callable[[Rows], Rows]:
 
 
 def lacks_nothing(rows: Rows) -> Rows:
-    """Return the blocked mails that could be sent as they are, and those whose message can be made anew."""
-    return in_states(MailState.BLOCKED)(rows).filter(Q(subject="") | ~Q(recipients=[]))
+    """Return the blocked and withdrawn mails that could be sent as they are, or whose message can be made anew."""
+    held = in_states(MailState.BLOCKED, MailState.WITHDRAWN)(rows)
+    return held.filter(Q(subject="") | ~Q(recipients=[]))
 
 
 MAIL_ACTIONS = (

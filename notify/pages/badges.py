@@ -30,6 +30,7 @@ STATES: dict[str, Badge] = {
     MailState.FAILED: Badge(_("failed"), "✗", "bad"),
     MailState.BLOCKED: Badge(_("blocked"), "■", "warn"),
     MailState.UNCERTAIN: Badge(_("uncertain"), "?", "bad"),
+    MailState.WITHDRAWN: Badge(_("withdrawn"), "↩", "idle"),
 }
 
 ATTEMPTS: dict[str, Badge] = {

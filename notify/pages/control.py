@@ -29,6 +29,7 @@ class ControlAdmin(ReadOnlyAdmin):
     """Which events have had their message prepared."""
 
     tenant_lookup = "tenant"
+    names_tenants = True
     intro = gettext_lazy(
         "One line per event that has had its message prepared. Search by kind and key; the event's page leads to its "
         "messages and to the pass that prepared them."

@@ -19,6 +19,8 @@ BROKEN = Badge(_("broken"), "⚠", "bad")
 FOUND = {Found.MATCH: MATCHES, Found.DIFFERS: DIFFERS, Found.BROKEN: BROKEN}
 NEVER = Badge(_("never compared"), "○", "idle")
 GENUINE = Badge(_("genuine"), "✓", "good")
+SEALED = Badge(_("sealed"), "✓", "good")
+NOT_SEALED = Badge(_("not yet sealed"), "○", "idle")
 NOT_GENUINE = Badge(_("not that of the content"), "✗", "bad")
 
 CATEGORIES: dict[str, Badge] = {

@@ -23,6 +23,7 @@ from ..receipt import Receipt
 from ..reconcile import Item
 from .badges import CATEGORIES, GENUINE, NOT_GENUINE
 from .receipt_rows import as_json
+from .seals import Mark, make_mark
 
 #: The forms of one receipt or reconciliation, and of a list.
 DOCUMENTS: dict[str, Text] = {
@@ -68,13 +69,20 @@ def receipt_document(request: HttpRequest, receipt: Receipt, shape: str) -> Http
         ]
         rows = [row[7:] for row in receipt_rows(receipt)]
         title = _("Receipt %s") % receipt.change_id
-        return paper(request, title, receipt.digest, facts, RECEIPT_HEAD[7:], rows, record=record)
+        mark = make_mark(receipt.change_id)
+        return paper(request, title, receipt.digest, facts, RECEIPT_HEAD[7:], rows, record=record, mark=mark)
     name = f"receipt-{receipt.change_id}"
     if shape == "json":
         lines: Iterable[str] = [json.dumps(receipt.as_json(), cls=DjangoJSONEncoder) + "\n"]
     else:
         lines = csv_lines(RECEIPT_HEAD, receipt_rows(receipt))
     return as_file(lines, request=request, shape=shape, name=name, **record)
+
+
+def proof_document(request: HttpRequest, change: Change, proof: str) -> HttpResponse:
+    """Return the proof of a sealed receipt as a file."""
+    record = {"subject": Change._meta.label_lower, "scope": change.pk, "asked": 1, "tenant": change.tenant}
+    return as_file([proof], request=request, shape="tlog-proof", name=f"receipt-{change.pk}", **record)
 
 
 # One reconciliation.
@@ -153,8 +161,9 @@ def paper(
     rows: Sequence[Sequence[Any]],
     *,
     record: Mapping[str, Any],
+    mark: Mark | None = None,
 ) -> HttpResponse:
-    """Return a page to print, with the digest on every sheet; recorded."""
+    """Return a page to print, with the digest on every sheet and the mark of a receipt's seal; recorded."""
     actor = request.user.get_username()
     table = Table(head=[COLUMNS[name] for name in head], rows=[paper_row(row) for row in rows])
     context = {
@@ -163,6 +172,7 @@ def paper(
         "facts": facts,
         "table": table,
         "actor": actor,
+        "mark": mark,
         "now": timezone.now(),
     }
     with record_action(actor=actor, name="export", **record) as doing:

@@ -67,6 +67,7 @@ class StoredPlanAdmin(ReadOnlyAdmin):
     )
     #: Leads from a plan to its tenant.
     tenant_lookup = "tenant"
+    names_tenants = True
     numbers = frozenset({4})
     filters = (
         ChoiceFilter("state", gettext_lazy("State"), equals("state"), choices=states),

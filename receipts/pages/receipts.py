@@ -31,10 +31,11 @@ from ..querysets import Found
 from ..reconcile import CATEGORIES as COUNTED
 from ..reconcile import reconcile, record_reconciliation
 from .badges import FOUND, GENUINE, NEVER, NOT_GENUINE, counts_text, key_from, key_of, receipt_url, url
-from .exports import CHUNK_ROWS, DOCUMENTS, LISTS, receipt_document, receipts_stream
+from .exports import CHUNK_ROWS, DOCUMENTS, LISTS, proof_document, receipt_document, receipts_stream
 from .plan_badges import STATES
 from .receipt_rows import ROWS_SHOWN, Line, lines_after, place_of, receipt_of, targets_of
 from .reconcile import HISTORY_HEAD, HISTORY_NUMBERS, history_row
+from .seals import PROOF, find_seal, read_proof, seal_fact
 
 RECONCILE_PERMISSION = "receipts.reconcile"
 EXPORT_PERMISSION = "receipts.export"
@@ -63,6 +64,7 @@ class ChangeAdmin(ReadOnlyAdmin):
         gettext_lazy("reconciled"),
     )
     tenant_lookup = "tenant"
+    names_tenants = True
     numbers = frozenset({3})
     filters = (
         Filter("change_id", gettext_lazy("change_id"), equals("pk")),
@@ -174,6 +176,7 @@ class ChangeAdmin(ReadOnlyAdmin):
             Fact(name=_("committed"), cell=Cell(at=row.created_at)),
             Fact(name=_("digest"), cell=Cell(text=row.digest, is_code=True)),
             Fact(name=_("digest is"), cell=Cell(badge=GENUINE if is_genuine else NOT_GENUINE)),
+            seal_fact(find_seal(row.pk)),
         ]
         if self.url_if_allowed(request, StoredPlan, "changelist"):
             # The tenant's own: another one may have a plan that was refused for this very change_id.
@@ -200,7 +203,8 @@ class ChangeAdmin(ReadOnlyAdmin):
         """Return the ways to a receipt as a file or on paper."""
         if not request.user.has_perm(EXPORT_PERMISSION):
             return []
-        return [Link(word, receipt_url(row.pk, "export", shape)) for shape, word in DOCUMENTS.items()]
+        shapes = {**DOCUMENTS, PROOF: gettext_lazy("Proof of the seal")}
+        return [Link(word, receipt_url(row.pk, "export", shape)) for shape, word in shapes.items()]
 
     def buttons(self, request: HttpRequest, row: Any) -> list[Link]:
         """Return what can be done to a receipt."""
@@ -252,15 +256,25 @@ class ChangeAdmin(ReadOnlyAdmin):
         row = self.get_row(request, self.key_from(object_id))
         if not request.user.has_perm(EXPORT_PERMISSION):
             raise PermissionDenied
-        if shape not in DOCUMENTS:
+        if shape not in (*DOCUMENTS, PROOF):
             raise Http404(_("There is no such form of it."))
         if request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
+        if shape == PROOF:
+            return self.send_proof(request, row)
         receipt = receipt_of(row)
         if receipt is None:
             messages.error(request, _("The targets of this receipt are not what Kwit writes; it cannot be exported."))
             return redirect(receipt_url(row.pk))
         return receipt_document(request, receipt, shape)
+
+    def send_proof(self, request: HttpRequest, row: Any) -> HttpResponse:
+        """Give the proof of a sealed receipt."""
+        proof = read_proof(row.pk)
+        if proof is None:
+            messages.error(request, _("This receipt is not yet sealed; manage.py receipts_seal seals it."))
+            return redirect(receipt_url(row.pk))
+        return proof_document(request, row, proof)
 
     def exports_view(self, request: HttpRequest, shape: str) -> HttpResponse:
         """Give the list as filtered, as a file that is made while it is sent."""

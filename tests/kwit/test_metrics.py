@@ -12,6 +12,7 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from kwit import checks
+from kwit.models import Membership
 from kwit.people.tokens import make_token
 from kwit.probes import meters as measures
 from kwit.probes.meters import Gauge, Meter
@@ -241,6 +242,7 @@ def test_nobody_may_read_them_unless_told_otherwise(settings):
 
 def test_a_user_needs_the_permission_and_to_see_all_tenants(settings):
     settings.KWIT = {}
+    Membership.objects.create(user=make_user("member"), tenant="acme")
     for name, rights, wanted in (
         ("a", ("kwit.view_metrics",), 403),
         ("b", ("kwit.see_all_tenants",), 403),

@@ -43,7 +43,7 @@ def test_a_dead_workers_mail_is_in_doubt_although_its_lease_ends_tomorrow() -> N
     now = clock()
     mail = on_the_wire(now + JUMP + conf().LEASE)
 
-    assert rescue(using=DEFAULT_DB_ALIAS, now=now, conf=conf()) == 1
+    assert rescue(using=DEFAULT_DB_ALIAS, now=now, conf=conf()).uncertain == 1
 
     assert state(mail) == "uncertain"
 
@@ -52,7 +52,7 @@ def test_a_worker_that_lives_keeps_its_mail_up_to_the_longest_lease() -> None:
     now = clock()
     mail = on_the_wire(now + max(conf().LEASE, conf().HANDOVER_LEASE))
 
-    assert rescue(using=DEFAULT_DB_ALIAS, now=now, conf=conf()) == 0
+    assert rescue(using=DEFAULT_DB_ALIAS, now=now, conf=conf()).uncertain == 0
 
     assert state(mail) == "sending"
     assert not is_lease_over(lease_end_max(now), now=now)

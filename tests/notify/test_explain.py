@@ -279,7 +279,7 @@ def test_a_preview_shows_the_queued_mail_or_what_a_pass_would_queue(capsys):
     call_command("notify_preview", "comment", str(comment.line_id))
     shown = capsys.readouterr().out
     assert "(queued)]" in shown
-    assert f"Message-ID: <kwit.comment.{comment.line_id}.{comment.pk}.0@" in shown
+    assert f"Message-ID: <kwit.comment.{comment.line_id}.{comment.pk}.0." in shown
     assert "When?" in shown
 
     call_command("notify_preview", "comment", str(comment.line_id), "--html", "--language", "ja")

@@ -84,7 +84,7 @@ def test_a_preview_shows_text_html_and_headers_of_what_would_be_sent(victor: Cli
     page, frame = text_of(victor, of_mail(mail, "preview")), text_of(victor, of_mail(mail, "html"))
 
     assert "When will it ship?" in page
-    assert f"kwit.comment.{mail.control.key}.0.0@" in page
+    assert f"kwit.comment.{mail.control.key}.0.0." in page
     assert f'sandbox src="{of_mail(mail, "html")}"' in page
     assert "When will it ship?" in frame
     mail.refresh_from_db()

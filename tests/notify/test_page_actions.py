@@ -251,7 +251,7 @@ def test_a_mail_that_was_sent_since_the_form_was_shown_is_not_corrected(olga: Cl
         ("retry", {"failed", "partial"}, "queued"),
         ("resend", {"uncertain"}, "queued"),
         ("confirm", {"uncertain"}, "sent"),
-        ("release", {"blocked"}, "queued"),
+        ("release", {"blocked", "withdrawn"}, "queued"),
         ("hold", {"queued"}, "blocked"),
     ],
 )

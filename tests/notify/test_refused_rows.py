@@ -1,9 +1,11 @@
 """Rows that the database refuses during a delivery, and sessions of the database that end in the middle of one."""
 
+import threading
 from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.utils import timezone
 
@@ -14,6 +16,7 @@ from notify.transports.memory import MemoryTransport
 from tests.conftest import execute
 from tests.mails import make_mail, outcomes, state
 from tests.notify.test_lost_lock import only_on, own_session, terminate
+from tests.racing import until
 from tests.smtp import smtp_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -191,3 +194,50 @@ def test_a_commit_whose_answer_was_lost_is_not_recorded_twice(second, monkeypatc
         assert len(server.received) == 6
     assert {state(mail) for mail in mails} == {"sent"}
     assert Attempt.objects.count() == 6
+
+
+@pytest.fixture
+def absent(monkeypatch, configure):
+    """Return a function that makes the database unreachable for the writer, from then on."""
+    configure(LEASE=timedelta(seconds=2))
+    dialect = dialect_of(connection)
+
+    def away(*args, **kwargs):
+        raise OperationalError("the server is not there (a test)")
+
+    def begin():
+        monkeypatch.setattr(dialect, "is_lost", lambda error: "not there (a test)" in str(error))
+        monkeypatch.setattr(dialect, "write_progress", away)
+
+    return begin
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_database_that_stays_away_with_mails_on_the_wire_is_exit_75(absent, monkeypatch, configure, lanes):
+    for _ in range(lanes + 2):
+        make_mail()
+    send = MemoryTransport.send
+    monkeypatch.setattr(MemoryTransport, "send", lambda *args, **kwargs: absent() or send(*args, **kwargs))
+    configure(TRANSPORT="notify.transports.memory.MemoryTransport")
+
+    with pytest.raises(CommandError, match="not there") as refused:
+        call_command("notify_deliver", lanes=lanes)
+
+    assert refused.value.returncode == 75
+    assert 1 <= MailQueue.objects.filter(state="sending").count() <= lanes
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("notify-lane")])
+
+
+def test_a_database_that_is_away_from_the_start_is_exit_1(monkeypatch):
+    make_mail()
+    dialect = dialect_of(connection)
+
+    def away(*args, **kwargs):
+        raise OperationalError("the server is not there (a test)")
+
+    monkeypatch.setattr(dialect, "now", away)
+
+    with pytest.raises(CommandError, match="not there") as refused:
+        call_command("notify_deliver")
+
+    assert refused.value.returncode == 1

@@ -6,10 +6,12 @@ from unittest import mock
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from portal.models import OrderLine
 from receipts.api import apply_surely
+from receipts.apply import surely
+from receipts.errors import OutcomeUnknown
 from tests.babelfish import is_stand_in, stand_in_cannot
 from tests.crashing import child_environment, crash_everywhere, run_child, start_child
 from tests.factories import make_line
@@ -188,7 +190,40 @@ def test_a_receipt_from_before_is_not_taken_for_the_answer_to_what_was_never_sen
     assert outcome == "already applied"
 
 
-def test_a_batch_whose_database_was_never_there_is_unknown_too(plan, server):
+def test_a_batch_whose_database_was_never_there_is_an_error_and_not_unknown(plan, server):
+    """Nothing was sent: there is nothing to settle."""
     ended = run_child(f"{__name__}:cancel_hastily", str(plan), environment=child_environment(PORT="1"))
 
-    assert "Unknown: the connection was lost" in ended.stderr
+    assert "Unknown" not in ended.stderr
+    assert "CommandError: database" in ended.stderr
+
+
+class Timeout(Exception):
+    """What psycopg raises at a statement_timeout."""
+
+    sqlstate = "57014"
+
+
+def test_any_error_after_a_loss_leaves_the_outcome_unknown(postgresql):
+    """The COMMIT may have got through, and the attempt that would have found its receipt meets another error."""
+    connection.ensure_connection()
+    timeout = OperationalError("canceling statement due to statement timeout")
+    timeout.__cause__ = Timeout()
+    errors = iter([OperationalError("server closed the connection unexpectedly"), timeout])
+
+    def apply():
+        raise next(errors)
+
+    with pytest.raises(OutcomeUnknown, match="statement timeout"):
+        surely(apply, about="CHG-1", alias="default", pause=lambda pause_s: None)
+
+
+def test_an_error_before_any_loss_stays_what_it_is(postgresql):
+    timeout = OperationalError("canceling statement due to statement timeout")
+    timeout.__cause__ = Timeout()
+
+    def apply():
+        raise timeout
+
+    with pytest.raises(OperationalError, match="statement timeout"):
+        surely(apply, about="CHG-1", alias="default", pause=lambda pause_s: None)

@@ -8,10 +8,10 @@ from django.db import connection, transaction
 from portal.models import OrderLine
 from receipts.api import Conflict, Target, cancel_many, cancel_one, reconcile
 from receipts.errors import Collided
-from receipts.models import Change
+from receipts.models import Audit, Change
 from tests.babelfish import stand_in_cannot
 from tests.factories import make_line, make_many, make_order
-from tests.racing import background, is_waiting_for_lock, open_transaction, race, until
+from tests.racing import background, in_another_session, is_waiting_for_lock, open_transaction, race, until
 from tests.receipts.plain import cancel, states, target
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -188,3 +188,34 @@ def test_a_batch_waits_for_nobody_it_does_not_touch():
 
     with open_transaction(lambda: bump(locked)):
         assert cancel_many(change_id="CHG-1", tenant="acme", targets=[target(free)]) is True
+
+
+def test_reconciling_all_beside_running_cancels_sees_each_receipt_whole_or_not_at_all():
+    """A receipt that is there is there with its rows: never a changed, missing or broken target."""
+    lines = [[make_line() for _ in range(3)] for _ in range(24)]
+
+    def act(number):
+        if number < 2:
+            return [(result.change_id, result.match, result.is_match) for _ in range(6) for result in reconcile()]
+        for place in range(number - 2, 24, 2):
+            cancel(*map(target, lines[place]), change_id=f"CHG-{place:02}")
+        return []
+
+    outcomes = race(4, act)
+
+    assert not [one for one in outcomes if isinstance(one, Exception)], outcomes
+    seen = [row for outcome in outcomes for row in outcome]
+    assert [row for row in seen if row[1:] != (3, True)] == []
+    assert [result.match for result in reconcile()] == [3] * 24
+
+
+def test_rows_and_audit_rows_that_are_read_one_after_the_other_disagree():
+    """The control: why they are read in one statement."""
+    line = make_line()
+
+    rows = {row.pk: row.state for row in OrderLine.objects.all()}
+    in_another_session(lambda: cancel(target(line)))
+    audited = dict(Audit.objects.values_list("target_id", "state_after"))
+
+    assert rows != audited
+    assert next(reconcile()).is_match

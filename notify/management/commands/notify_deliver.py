@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from kwit.commands import number_from
+from kwit.commands import EXIT_TRY_AGAIN, number_from
 
 from ...delivery.dispatch import send_due
-from ...errors import NotifyError
+from ...errors import NotifyError, OutcomeNotWritten
 from ..command import NotifyCommand
 from ..reports import delivery_json, delivery_lines
 from ..shutdown import reporting_once, stopping_on_sigterm
@@ -33,6 +33,8 @@ class Command(NotifyCommand):
         try:
             with self.own_stdout(), reporting_once(), stopping_on_sigterm() as is_stopping:
                 report = send_due(using=database, limit=limit, lanes=lanes, is_stopping=is_stopping)
+        except OutcomeNotWritten as error:
+            raise CommandError(str(error), returncode=EXIT_TRY_AGAIN) from error
         except NotifyError as error:
             raise CommandError(str(error)) from error
         self.print_result(delivery_json(report), *delivery_lines(report))
