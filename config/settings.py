@@ -165,6 +165,7 @@ NOTIFY = {
     "DIGEST": env.duration("NOTIFY_DIGEST", default="00:15:00"),
     "QUIET_HOURS": env.str("NOTIFY_QUIET_HOURS", default=""),
     "SINK": env.str("NOTIFY_SINK", default=""),
+    "EPOCH_FILE": env.str("NOTIFY_EPOCH_FILE", default=""),
     "HANDOVER_LEASE": env.duration("NOTIFY_HANDOVER_LEASE", default="00:15:00"),
 }
 RECEIPTS = {

@@ -1,6 +1,7 @@
 """System checks: what is wrong with a site's settings, steps or database, before a pass finds out."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -8,7 +9,7 @@ from django.apps import AppConfig
 from django.core.checks import ERROR, CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError, connections, router
-from django.db.models import Field, Model, Q, QuerySet, UniqueConstraint
+from django.db.models import Exists, F, Field, Model, OuterRef, Q, QuerySet, Subquery, UniqueConstraint
 from django.db.models.expressions import Col, Func
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import IsNull
@@ -21,7 +22,7 @@ from django.utils import timezone
 
 from kwit.environment import check_environment
 
-from .clock import future, lease_end_max
+from .clock import REUSED_AFTER, SKEW, future, lease_end_max
 from .conf import Conf, conf
 from .dialects import dialect_of
 from .errors import LockUnusable, WrongKey
@@ -29,9 +30,11 @@ from .keys import EventKey, UuidKey, kind_of
 from .messages.coalesce import EVENTS
 from .messages.names import unknown_names
 from .messages.values import ALWAYS
-from .models import KIND_LENGTH_MAX, Attempt, Channel, Control, MailQueue, RunLog
+from .models import KIND_LENGTH_MAX, Attempt, Channel, Control, Epoch, MailQueue, RunLog
 from .steps import FlaggedStep, Scope, Step, columns_of, registered
 
+#: Reused keys that a finding names.
+REUSED_NAMED_MAX = 5
 #: The tag of what ``manage.py doctor`` asks; those checks look into a database.
 DOCTOR = "kwit"
 
@@ -316,13 +319,18 @@ def check_control_table(alias: str) -> Iterator[CheckMessage]:
 @register(Tags.database, DOCTOR, deploy=True)
 @on_database
 def check_lock(alias: str) -> Iterator[CheckMessage]:
-    """E022: a session lock cannot hold on this connection; W002: memory of a pass is not flat."""
+    """E022: a session lock cannot hold on this connection; I002: nor would a pooler harm; W002: memory is not flat."""
     connection = connections[alias]
     try:
         dialect_of(connection).check_session(connection)
     except (LockUnusable, DatabaseError) as error:
         hint = "Every pass would end with this error; give Kwit a connection to the server itself."
         yield Error(str(error), hint=hint, obj=alias, id="notify.E022")
+    else:
+        if dialect_of(connection).pool_mode(connection) == "session":
+            hint = "Nothing to do: a session lock holds there."
+            text = "a pooler in session mode (PgBouncer, pool_mode=session) is between Kwit and PostgreSQL"
+            yield Info(text, hint=hint, obj=alias, id="notify.I002")
     if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         hint = "Remove it for this alias, or keep in mind that all candidates of a step are held in memory."
         yield Warning("DISABLE_SERVER_SIDE_CURSORS is set", hint=hint, obj=alias, id="notify.W002")
@@ -340,6 +348,60 @@ def check_weaknesses(alias: str) -> Iterator[CheckMessage]:
     for found in dialect_of(connection).weaknesses(connection):
         letter = found.id.partition(".")[2][0]
         yield LEVELS[letter](found.about, hint=found.what_to_do, obj=alias, id=found.id)
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+@on_database
+def check_epoch(alias: str) -> Iterator[CheckMessage]:
+    """E024: the database was restored from a backup, and delivery waits."""
+    waiting = Epoch.objects.using(alias).filter(waiting_since__isnull=False).first()
+    if waiting is not None:
+        hint = "Follow docs/restoring.md; at its end: manage.py notify_release --restored"
+        text = f"the database looks restored from a backup: delivery waits since {waiting.waiting_since:%Y-%m-%d %H:%M}"
+        yield Error(text, hint=hint, obj=alias, id="notify.E024")
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+@on_database
+def check_restored(alias: str) -> Iterator[CheckMessage]:
+    """E025: mails and control rows that do not belong together: one of both tables was restored alone."""
+    mails = MailQueue.objects.using(alias)
+    known = Control.objects.using(alias).filter(pk=OuterRef("control_id"))
+    newer = known.filter(created_at__gt=OuterRef("created_at") + SKEW)
+    counted = {
+        "mails have no control row": mails.filter(~Exists(known)).count(),
+        "mails have a control row that is newer than they are, so its number was given twice": mails.filter(
+            Exists(newer)
+        ).count(),
+    }
+    found = [f"{number} {text}" for text, number in counted.items() if number]
+    if found:
+        hint = "Events may have been told again. Follow docs/restoring.md before the next pass."
+        yield Error("; ".join(found), hint=hint, obj=alias, id="notify.E025")
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+@on_database
+def check_reused_keys(alias: str) -> Iterator[CheckMessage]:
+    """W013: events that are much younger than their control row: their key was used before."""
+    for step in registered():
+        found: list[tuple[int, int]] = []
+        with suppress(Exception):  # whatever the host's code raises; E004 and the step's pass say so
+            found = reused_keys(step, alias)
+        if found:
+            names = ", ".join(f"{key}/{key2}" if key2 else str(key) for key, key2 in found)
+            text = f"{step.kind}: events are younger than their control rows, among them {names}"
+            hint = "Their keys were used before, so nobody is told of them. See docs/restoring.md."
+            yield Warning(text, hint=hint, obj=alias, id="notify.W013")
+
+
+def reused_keys(step: Step, alias: str) -> list[tuple[int, int]]:
+    """Return the first few keys of a step's events that are much younger than their control row."""
+    known = Control.objects.using(alias).filter(kind=step.kind, key=OuterRef("key"), key2=OuterRef("key2"))
+    events = step.keyed_events(Scope(now=timezone.now()), using=alias)
+    events = events.annotate(kwit_known_at=Subquery(known.values("created_at")[:1]))
+    younger = events.filter(event_at__gt=F("kwit_known_at") + REUSED_AFTER).order_by()
+    return list(younger.values_list("key", "key2")[:REUSED_NAMED_MAX])
 
 
 @register(Tags.database, DOCTOR, deploy=True)

@@ -15,6 +15,11 @@ from .conf import Conf, conf
 SKEW = timedelta(minutes=1)
 
 
+#: An event this much younger than its control row is another one, whose key was used before; an event that is dated
+#: ahead is told before it happens.
+REUSED_AFTER = timedelta(days=1)
+
+
 def is_future(at: datetime | None, *, now: datetime) -> bool:
     """Whether a moment was written under a clock that has been set back since."""
     return at is not None and at > now + SKEW

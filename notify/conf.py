@@ -114,6 +114,8 @@ class Conf:
     DIGEST: timedelta = timedelta(minutes=15)
     #: When steps with ``keeps_quiet_hours`` send nothing, in the recipient's time zone: ``22:00-07:00``.
     QUIET_HOURS: tuple[time, time] | None = None
+    #: A file outside the database by which a restored database is recognised; empty: it is not. docs/restoring.md.
+    EPOCH_FILE: str = ""
     #: Who delivers: this site itself when empty, else ``celery``, ``tasks`` (Django's), or the dotted path of a sink.
     SINK: str = ""
     #: How long a sink's engine may take before its mails are handed over again.

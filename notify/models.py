@@ -340,6 +340,64 @@ class Channel(models.Model):
         return self.name
 
 
+class Delivery(models.Model):
+    """One delivery that found something to do: whose, over how many lanes, what came of it, last heard of when."""
+
+    worker = models.CharField(max_length=WORKER_LENGTH_MAX)
+    host = models.CharField(max_length=255, db_default="", blank=True)
+    pid = models.BigIntegerField(null=True, blank=True)
+    lanes = models.IntegerField(db_default=1)
+    started_at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
+    seen_at = UtcDateTimeField(db_default=UtcNow())
+    ended_at = UtcDateTimeField(null=True, blank=True)
+    sent = models.IntegerField(db_default=0)
+    partial = models.IntegerField(db_default=0)
+    retried = models.IntegerField(db_default=0)
+    failed = models.IntegerField(db_default=0)
+    uncertain = models.IntegerField(db_default=0)
+    blocked = models.IntegerField(db_default=0)
+    held = models.IntegerField(db_default=0)
+    error = models.TextField(db_default="", blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_delivery"
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+
+    def __str__(self) -> str:
+        return f"{self.worker} {self.started_at}"
+
+
+class Epoch(models.Model):
+    """The one row by which a restored database is recognised: see ``delivery/epoch.py``."""
+
+    #: The primary key of the one row.
+    ONLY = 1
+
+    database = models.UUIDField()
+    number = models.BigIntegerField(db_default=0)
+    waiting_since = UtcDateTimeField(null=True, blank=True)
+    file_number = models.BigIntegerField(null=True, blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_epoch"
+        verbose_name = _("delivery epoch")
+        verbose_name_plural = _("delivery epoch")
+        default_permissions = ()
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="ck_notify_epoch_only")]
+
+    def __str__(self) -> str:
+        return f"{self.database} {self.number}"
+
+
+class Suppression(models.Model):
+    """One address that gets no mail, whatever happens; in lower case."""
+
+
 class SuppressionCause(models.TextChoices):
     MANUAL = "manual"
     REFUSED = "refused"

@@ -68,6 +68,11 @@ SENTENCES: dict[str, str | Promise] = {
     "holder_other_role": _("database session %(session)s of another role"),
     "holder_this_session": _("this very session"),
     "holder_unknown": _("a session that has no row in the run log"),
+    # Delivery.
+    "restored": _(
+        "this database looks restored from a backup: it has counted %(number)s deliveries, the file beside it "
+        "%(file_number)s; delivery waits for a person"
+    ),
     # A mail.
     "no_recipient": _("no recipient"),
     "not_an_address": _("not an address: %(addresses)s"),

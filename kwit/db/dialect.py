@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, InternalError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.timezone import is_aware, make_naive
 
@@ -57,6 +57,10 @@ class Dialect:
     def is_refusal(self, error: BaseException) -> bool:
         """Whether the database refused a row for what is in it (a rule, a trigger): another row may well do."""
         return isinstance(error, DataError | IntegrityError)
+
+    def is_timeout(self, error: BaseException) -> bool:
+        """Whether a statement was cancelled because it took too long: with fewer rows it may be done in time."""
+        return False
 
     def is_lost(self, error: BaseException) -> bool:
         """Whether the connection is gone, so that nobody knows what became of the last statement."""
@@ -113,6 +117,8 @@ class PostgresqlDialect(Dialect):
     TRANSIENT = frozenset({"40001", "40P01", "55P03"})
     #: SQLSTATE classes of: PL/pgSQL's RAISE, a view's WITH CHECK OPTION.
     REFUSALS = ("P0", "44")
+    #: SQLSTATE of a statement that statement_timeout, or a person, has cancelled.
+    CANCELED = "57014"
     #: SQLSTATE classes of: connection exception, operator intervention; and of a session that a timeout has ended.
     LOST = ("08", "57P", "25P03", "25P04")
 
@@ -132,12 +138,16 @@ class PostgresqlDialect(Dialect):
         # What a trigger raises is none of Django's two classes for faulty data, but P0001 or what its author chose.
         return super().is_refusal(error) or (self.sqlstate(error) or "").startswith(self.REFUSALS)
 
+    def is_timeout(self, error: BaseException) -> bool:
+        return self.sqlstate(error) == self.CANCELED
+
     def is_lost(self, error: BaseException) -> bool:
-        if not isinstance(error, OperationalError | InterfaceError):
-            return False
         code = self.sqlstate(error)
-        # No code: the client noticed it, not the server.
-        return code is None or code.startswith(self.LOST)
+        if code is None:
+            # The client noticed it, not the server.
+            return isinstance(error, OperationalError | InterfaceError)
+        # A session that a timeout has ended is an InternalError for Django.
+        return isinstance(error, OperationalError | InterfaceError | InternalError) and code.startswith(self.LOST)
 
 
 class SqlServerDialect(Dialect):
@@ -160,12 +170,13 @@ class SqlServerDialect(Dialect):
     #: What ``guarded`` makes of them, so that neither the session's language nor the driver hides the number.
     TRANSIENT_TEXT = "kwit: to be repeated"
     REFUSAL_TEXT = "kwit: refused"
+    TIMEOUT_TEXT = "Timeout expired"
     #: The same for statements that the ORM wrote, which nothing of ours is wrapped around: SQLSTATE 40001 and HYT00 as
     #: mssql-python words them, the number as pyodbc appends it, SQL Server's own words in English.
     TRANSIENT_MARKS = (
         TRANSIENT_TEXT,
         "Serialization failure",
-        "Timeout expired",
+        TIMEOUT_TEXT,
         *(f"({number})" for number in TRANSIENT),
         "deadlock victim",
         "Lock request time out period exceeded",
@@ -190,6 +201,10 @@ class SqlServerDialect(Dialect):
 
     def is_refusal(self, error: BaseException) -> bool:
         return super().is_refusal(error) or self.REFUSAL_TEXT in str(error)
+
+    def is_timeout(self, error: BaseException) -> bool:
+        # The driver's own timeout of a query (HYT00) is worded like that of a lock, which is why it is repeated first.
+        return self.TIMEOUT_TEXT in str(error)
 
     def is_lost(self, error: BaseException) -> bool:
         return isinstance(error, DatabaseError | InterfaceError) and any(mark in str(error) for mark in self.LOST_MARKS)

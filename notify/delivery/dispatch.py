@@ -13,6 +13,7 @@ from ..errors import SinkUnusable
 from ..models import MailQueue, MailState
 from ..transports.factory import find_transport
 from .channels import get_pause
+from .epoch import try_begin_delivery
 from .recovery import rescue
 from .results import DeliveryReport
 from .runner import deliver_due, make_worker
@@ -74,6 +75,9 @@ def hand_over_due(
     report.uncertain += rescued.uncertain
     if rescued.refused:
         report.error = f"the database refuses to record {'; '.join(rescued.refused)}"
+    if waiting := try_begin_delivery(using=using, now=dialect.now(connection), settings=settings):
+        report.error = waiting.english
+        return report
     pause = get_pause(find_transport(settings).name, now=dialect.now(connection), using=using)
     report.paused_until, report.pause_reason = pause.until, pause.reason
     # While the channel pauses, whoever got a portion could only give it back.

@@ -25,6 +25,10 @@ BUSY = -1
 #: Below PostgreSQL's deadlock_timeout (1 s), so that in a deadlock the pass gives way before the other is chosen.
 ROW_LOCK_WAIT_MS = 500
 
+#: After what the server ends a transaction of a pass whose process is stopped, so that the rows it has locked are free
+#: again; whole milliseconds. Between two of its statements a pass only makes the next one, which takes far less.
+STOPPED_WAIT_MS = 10_000
+
 #: Characters of the texts in one list of rows. A pass needs about twenty times as much memory at its highest: the rows,
 #: their messages, and the statement in which they travel. A usual event has 300, so that 5,000 of them fit.
 LIST_CHARS_MAX = 4 * 2**20
@@ -146,6 +150,10 @@ class NotifyDialect(Dialect):
         By default nothing can be between Kwit and its database.
         """
 
+    def pool_mode(self, connection: BaseDatabaseWrapper) -> str:
+        """Return in which mode a pooler stands between (session, transaction, statement); empty without one."""
+        return ""
+
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         """Return what of the database's settings a site should know of."""
         return []
@@ -173,7 +181,12 @@ class NotifyDialect(Dialect):
         """Undo what ``yield_to_others`` has set for longer than a transaction."""
 
     def yield_to_others(self, connection: BaseDatabaseWrapper) -> None:
-        """Make the open transaction the one that gives way when it meets another; ends with it, or with the pass."""
+        """
+        Make the open transaction the one that gives way when it meets another; ends with it, or with the pass.
+
+        Where the server can, it also ends the transaction of a process that has been stopped (``STOPPED_WAIT_MS``). On
+        SQLite others wait for the file as long as their own timeout says; SQL Server has no such limit.
+        """
 
     def stream(
         self, queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int

@@ -2,20 +2,19 @@
 
 import contextlib
 import json
-import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Any, cast
 from uuid import UUID
+from weakref import WeakSet
 
 import psycopg
 from django.core.exceptions import EmptyResultSet
-from django.db import connections
+from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
-from psycopg.pq.abc import PGconn
 
 from kwit.db.dialect import PostgresqlDialect
 
@@ -25,6 +24,7 @@ from .base import (
     BUSY,
     GRANTED,
     ROW_LOCK_WAIT_MS,
+    STOPPED_WAIT_MS,
     AttemptRow,
     Change,
     ControlRow,
@@ -34,6 +34,7 @@ from .base import (
     TaskRow,
     gathered,
 )
+from .pooler import PoolMode, pool_mode
 
 #: The two halves of the advisory lock's number: the first four bytes of SHA-256("kwit") and of SHA-256("notify.pass"),
 #: as signed 32-bit integers. Advisory locks belong to one database, so two sites on one server do not meet.
@@ -42,8 +43,11 @@ LOCK_CLASS, LOCK_OBJECT = 5877668, -1143023510
 #: What a site's own trigger may notify as well, to have a pass at once: ``NOTIFY kwit``.
 WAKE_CHANNEL = "kwit"
 
-#: Seconds. How long the probe waits to see whether a pooler lends our server session to a second client.
-PROBE_WAIT_S = 2
+#: How long and how often to look for the server session on which a pooler has left the lock.
+UNLOCK_WAIT_S, UNLOCK_POLL_S = 2.0, 0.02
+
+#: The driver's connections that have taken the lock and not given it back.
+_holders: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 OURS = """
     SELECT EXISTS (
@@ -52,6 +56,19 @@ OURS = """
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid = pg_backend_pid()
     )
 """
+TRY_LOCK = f"""
+    SELECT is_ours, CASE WHEN NOT is_ours THEN pg_try_advisory_lock(%s, %s) END, pg_backend_pid()
+    FROM (SELECT ({OURS}) AS is_ours OFFSET 0) AS asked
+"""  # noqa: S608 - a constant
+#: Whether a session holds the lock, and whether this one, if it is that session, has given it back.
+UNLOCK = f"""
+    SELECT is_held, CASE WHEN is_held AND pg_backend_pid() = %s THEN pg_advisory_unlock(%s, %s) END
+    FROM (SELECT ({OURS.replace("pid = pg_backend_pid()", "pid = %s")}) AS is_held OFFSET 0) AS asked
+"""  # noqa: S608 - a constant
+#: Gives the lock back if this session holds it, whoever has taken it.
+UNLOCK_OURS = f"""
+    SELECT CASE WHEN is_ours THEN pg_advisory_unlock(%s, %s) END FROM (SELECT ({OURS}) AS is_ours OFFSET 0) AS asked
+"""  # noqa: S608 - a constant
 HOLDER = """
     SELECT a.pid, a.application_name,
            CASE WHEN a.backend_start IS NULL THEN 'another role' ELSE coalesce(host(a.client_addr), 'local') END,
@@ -62,22 +79,6 @@ HOLDER = """
 """
 #: pg_locks shows both halves as unsigned numbers.
 LOCK_SHOWN = [LOCK_CLASS % 2**32, LOCK_OBJECT % 2**32]
-
-
-def kept_pid(raw: PGconn) -> int | None:
-    """Open a transaction and return which server session it is on; None when none answers in time."""
-    raw.send_query(b"BEGIN; SELECT pg_backend_pid()")
-    deadline, pid = time.monotonic() + PROBE_WAIT_S, None
-    while True:
-        while raw.is_busy():
-            if not select.select([raw.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                return None
-            raw.consume_input()
-        result = raw.get_result()
-        if result is None:
-            return pid
-        if result.ntuples and (value := result.get_value(0, 0)) is not None:
-            pid = int(value)
 
 
 def text_array(texts: Sequence[str]) -> str:
@@ -172,52 +173,35 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
     """PostgreSQL: the pass lock is an advisory lock of the session; rows travel as arrays and by COPY."""
 
     def check_session(self, connection: BaseDatabaseWrapper) -> None:
-        connection.ensure_connection()
-        announced = connection.connection.info.backend_pid
-        if self.server_pid(connection) == announced:
-            return
-        # PgBouncer announces a process id of its own making. In session mode that does no harm.
-        if self.is_lent(connection):
+        if (mode := pool_mode(connection)) in ("transaction", "statement"):
+            # A pass that slipped past this probe and died has left its lock on a session of the pool.
+            with connection.cursor() as cursor:
+                cursor.execute(UNLOCK_OURS, [LOCK_CLASS, LOCK_OBJECT, *LOCK_SHOWN])
             raise LockUnusable(
-                "a pooler in transaction mode (PgBouncer, pool_mode=transaction or statement) is between Kwit and "
+                f"a pooler in {mode} mode (PgBouncer, pool_mode={mode}) is between Kwit and "
                 "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
                 "pool with pool_mode=session."
             )
 
-    def server_pid(self, connection: BaseDatabaseWrapper) -> int:
-        """Return the process id of the server session that answers."""
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            return cast(int, cursor.fetchone()[0])
-
-    def is_lent(self, connection: BaseDatabaseWrapper) -> bool:
-        """
-        Whether a pooler lends our server session to others between our transactions.
-
-        A second client that asks and keeps what it gets is given our session, or we are given another one.
-        """
-        ours = {self.server_pid(connection), self.server_pid(connection)}
-        try:
-            # Not by Django, whose first words on a connection would wait for as long as the pooler lets them.
-            parameters = {**connection.get_connection_params(), "connect_timeout": PROBE_WAIT_S}
-            with contextlib.closing(psycopg.connect(**parameters, autocommit=True)) as second:
-                theirs = kept_pid(second.pgconn)
-                if theirs is not None and theirs not in ours:
-                    ours.add(self.server_pid(connection))
-                return theirs in ours or len(ours) > 1
-        except psycopg.Error:
-            # No second session to be had: a full pool in session mode, which is no harm, or a server in trouble.
-            return len(ours) > 1
+    def pool_mode(self, connection: BaseDatabaseWrapper) -> PoolMode:
+        return pool_mode(connection)
 
     def try_lock(self, connection: BaseDatabaseWrapper) -> LockAnswer:
         with connection.cursor() as cursor:
-            # PostgreSQL would grant it to its own session again and again; Kwit does not.
-            cursor.execute(OURS, LOCK_SHOWN)
-            if cursor.fetchone()[0]:
+            # PostgreSQL would grant it to its own session again and again; Kwit does not. Each question is one
+            # statement, so that also behind a pooler it is answered by one session.
+            cursor.execute(TRY_LOCK, [LOCK_CLASS, LOCK_OBJECT, *LOCK_SHOWN])
+            is_ours, is_granted, pid = cursor.fetchone()
+            if is_ours and connection.connection not in _holders and pool_mode(connection) == "session":
+                # A client of the pool has died, and the pooler, which lends the session to us alone, cleans up nothing
+                # behind it (server_reset_query).
+                self.unlock_session(connection, pid)
+                cursor.execute(TRY_LOCK, [LOCK_CLASS, LOCK_OBJECT, *LOCK_SHOWN])
+                is_ours, is_granted, pid = cursor.fetchone()
+            if is_ours:
                 return LockAnswer(BUSY, holder=note("holder_this_session"))
-            cursor.execute("SELECT pg_try_advisory_lock(%s, %s), pg_backend_pid()", [LOCK_CLASS, LOCK_OBJECT])
-            is_granted, pid = cursor.fetchone()
             if is_granted:
+                _holders.add(connection.connection)
                 return LockAnswer(GRANTED, token=pid)
             cursor.execute(HOLDER, LOCK_SHOWN)
             found = cursor.fetchone()
@@ -244,15 +228,40 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
             return cursor.fetchone() is None
 
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
-        # Asked first: unlocking what is not held gives a warning in the server's log.
-        if connection.connection is not None and self.is_locked(connection, token):
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK_CLASS, LOCK_OBJECT])
+        if connection.connection is None:
+            return
+        _holders.discard(connection.connection)
+        deadline = time.monotonic() + UNLOCK_WAIT_S
+        while not self.unlock_session(connection, token):
+            # A pooler has given us another session. Its next answer may come from the right one; if none does, that
+            # one is ended while nobody uses it: a lock that stays would keep every pass away.
+            if time.monotonic() > deadline:
+                return self.end_session(connection, token)
+            time.sleep(UNLOCK_POLL_S)
+
+    def unlock_session(self, connection: BaseDatabaseWrapper, token: Any) -> bool:
+        """Give the lock back if this is the session that holds it; return whether that session holds it no more."""
+        with connection.cursor() as cursor:
+            cursor.execute(UNLOCK, [token, LOCK_CLASS, LOCK_OBJECT, *LOCK_SHOWN, token])
+            is_held, was_unlocked = cursor.fetchone()
+            return not is_held or bool(was_unlocked)
+
+    def end_session(self, connection: BaseDatabaseWrapper, token: Any) -> None:
+        """End an idle session that holds the lock. Raises: OperationalError when it cannot be ended."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(%s) FROM pg_stat_activity WHERE pid = %s AND state = 'idle'", [token] * 2
+            )
+            if cursor.fetchone() != (True,):
+                raise OperationalError(f"a pooler's server session {token} still holds the lock of passes")
 
     def yield_to_others(self, connection: BaseDatabaseWrapper) -> None:
         # Shorter than deadlock_timeout: whoever meets a pass keeps its locks, the pass repeats its chunk.
         with connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT_MS:d}")
+            cursor.execute(
+                f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT_MS:d};"
+                f" SET LOCAL idle_in_transaction_session_timeout = {STOPPED_WAIT_MS:d}"
+            )
 
     def stream(
         self, queryset: QuerySet[Any, Mapping[str, Any]], *, names: Sequence[str], rows: int

@@ -45,7 +45,7 @@ if sys.platform == "win32":
     #: What a lock raises that somebody else has.
     BLOCKED: type[OSError] = PermissionError
 
-    def lock_file(handle: IO[bytes]) -> None:
+    def lock_file(handle: IO[bytes], *, is_shared: bool = False) -> None:
         """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
         handle.seek(0)
         msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
@@ -55,9 +55,9 @@ else:
     #: What a lock raises that somebody else has.
     BLOCKED: type[OSError] = BlockingIOError
 
-    def lock_file(handle: IO[bytes]) -> None:
+    def lock_file(handle: IO[bytes], *, is_shared: bool = False) -> None:
         """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def write_holder(handle: IO[bytes]) -> None:
@@ -139,18 +139,16 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
         return not token.closed and is_same_file(token, path)
 
     def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
-        import portalocker
-
         path = self.lock_path(connection)
         if path is None:
             return memory_name(connection) not in _memory_holders
         try:
             # Opened for reading, which no pass does; shared and for an instant, because no system tells otherwise.
             with path.open("rb") as handle:
-                portalocker.lock(handle, portalocker.LOCK_SH | portalocker.LOCK_NB)
+                lock_file(handle, is_shared=True)
         except FileNotFoundError:
             return True
-        except (OSError, portalocker.LockException):
+        except OSError:
             return False
         return True
 

@@ -1,6 +1,6 @@
 """Why this event was or was not notified, and what became of its message; reads only."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -9,6 +9,7 @@ from django.db import connections, router
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..clock import REUSED_AFTER
 from ..conf import conf
 from ..dialects import dialect_of
 from ..models import Control, RunLog
@@ -117,6 +118,7 @@ def explain_notified(control: Control, inquiry: Inquiry) -> EventExplanation:
     name = event_name(control.kind, control.key, control.key2, control.original_key)
     if mails or tasks:
         findings = [Finding("notified", say_prepared(name, control.created_at, pass_id, inquiry))]
+        findings += explain_reused(control, inquiry)
         if others := Control.objects.using(inquiry.using).filter(covered_by=leader).count():
             text = ngettext(
                 "Its message tells of %(count)s event of this key.",
@@ -142,6 +144,21 @@ def explain_notified(control: Control, inquiry: Inquiry) -> EventExplanation:
         tasks=tasks,
         original_key=control.original_key,
     )
+
+
+def explain_reused(control: Control, inquiry: Inquiry) -> Iterator[Finding]:
+    """Say that the event is a younger one under a key that was used before."""
+    step = step_of(control.kind)
+    if step is None:
+        return
+    found = step.only(events_of(step, inquiry), key=control.key, key2=control.key2).values_list("event_at", flat=True)
+    at = found.first()
+    if isinstance(at, datetime) and at > control.created_at + REUSED_AFTER:
+        text = _(
+            "The event of this key now happened on %(at)s, long after its control row was made on %(known_at)s: "
+            "the key was used before, and nobody is told of the younger event."
+        )
+        yield Finding("reused_key", text % {"at": moment(at), "known_at": moment(control.created_at)})
 
 
 def event_name(kind: str, key: int, key2: int, original_key: str = "") -> str:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+from django.db import router
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -18,8 +19,10 @@ from kwit.admin.keyset import count_text
 from kwit.admin.time_ranges import TimeRange
 
 from ..conf import conf
+from ..delivery.epoch import try_waiting, waiting_note
 from ..explain.messages import say_first_holder, say_holder, say_logged
-from ..models import MailState, Outcome
+from ..models import Epoch, MailState, Outcome
+from ..notes import say
 from .badges import OUTCOMES, PAUSED, STATES, age, kinds, line_of
 from .stats import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sent_by_kind, sums_of
 
@@ -204,6 +207,16 @@ def kinds_table(sums: Sums, window: TimeRange, sent: Mapping[str, Sequence[int]]
     return Table(head=head, rows=rows, caption=_("Per kind"), numbers=frozenset({1, 2, 3, 4}))
 
 
+def epoch_findings() -> list[Finding]:
+    """Return that delivery waits, when the database looks restored."""
+    epoch = try_waiting(router.db_for_read(Epoch))
+    if epoch is None:
+        return []
+    text = say([waiting_note(epoch)])
+    what_to_do = _("Follow docs/restoring.md; at its end: manage.py notify_release --restored")
+    return [Finding(badge=PAUSED, text=text, what_to_do=what_to_do)]
+
+
 def build_queues(request: HttpRequest, window: TimeRange) -> PanelContent:
     """Build the panel of the queues; eight queries."""
     found = depths(request.user)
@@ -220,7 +233,8 @@ def build_queues(request: HttpRequest, window: TimeRange) -> PanelContent:
     for channel in found.pauses:
         tiles.append(Tile(_("channel %s, until") % channel.name, moment_of(channel.paused_until), link, badge=PAUSED))
     return PanelContent(
-        context={"tiles": tiles}, findings=[*pause_findings(found, link), *queue_findings(found, window)]
+        context={"tiles": tiles},
+        findings=[*epoch_findings(), *pause_findings(found, link), *queue_findings(found, window)],
     )
 
 

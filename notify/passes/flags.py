@@ -27,17 +27,23 @@ def raise_flags(step: FlaggedStep, context: PassContext) -> int:
 
     Transaction: one per statement of at most MARK_BATCH rows, outside that of the messages.
     """
-    marked = 0
+    marked, batch = 0, context.conf.MARK_BATCH
     # Bounded, lest something that takes the flag back keeps the pass, and its lock, for ever.
     for _ in range(MARK_ROUNDS_MAX):
-        changed = with_retry(lambda: raise_batch(step, context), context)
+        try:
+            changed = with_retry(lambda: raise_batch(step, context, rows=batch), context)  # noqa: B023 - called at once
+        except DatabaseError as error:
+            if not context.dialect.is_timeout(error) or batch == 1:
+                raise
+            batch //= 2
+            continue
         marked += changed
-        if changed < context.conf.MARK_BATCH or context.is_stopping():
+        if changed < batch or context.is_stopping():
             break
     return marked
 
 
-def raise_batch(step: FlaggedStep, context: PassContext) -> int:
+def raise_batch(step: FlaggedStep, context: PassContext, *, rows: int) -> int:
     """
     Raise the flag of one batch; return how many rows it had.
 
@@ -45,9 +51,9 @@ def raise_batch(step: FlaggedStep, context: PassContext) -> int:
     """
     # The business writes these rows too, in primary-key order like us; the outer UPDATE alone would lock them in the
     # order of its plan.
-    rows = step.left_behind(using=context.using).select_for_update().values("pk")
-    with transaction.atomic(using=context.using, durable=True):
+    left = step.left_behind(using=context.using).select_for_update().values("pk")
+    with transaction.atomic(using=context.using, durable=context.is_durable):
         context.dialect.yield_to_others(connections[context.using])
         context.guard()
-        batch = step.flagged().using(context.using).filter(pk__in=rows[: context.conf.MARK_BATCH])
+        batch = step.flagged().using(context.using).filter(pk__in=left[:rows])
         return batch.update(**{step.flag: True})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from django.db import DatabaseError, Error, connections, router
+from django.db import DatabaseError, Error, connections, router, transaction
 from django.db.transaction import TransactionManagementError
 
 from ..checks import faults_of, is_storable_kind
@@ -89,32 +89,39 @@ def run_pass(
     is_full: bool = False,
     is_dry_run: bool = False,
     is_baseline: bool = False,
+    baseline_since: datetime | None = None,
     is_locking: bool = True,
     is_stopping: Callable[[], bool] = lambda: False,
     now: datetime | None = None,
     pass_id: UUID | None = None,
+    atomic: bool = False,
 ) -> PassReport:
     """
     Run the steps of these kinds (all for None) once, under the pass lock, and log what happened.
 
     A step that fails is logged and does not stop the others. ``now`` is the database's clock unless given.
+    ``baseline_since`` is a baseline of the events since a moment, for a database that was restored.
     ``is_locking`` False leaves the lock alone: each event still has exactly one message, only work may be done twice.
 
-    Transaction: its own, durable, many short ones; refused inside another.
+    Transaction: its own, durable, many short ones; refused inside another. With ``atomic`` the caller's instead, as in
+    a ``TestCase``: without the pass lock, and nothing is committed before the caller commits.
     Raises: UnknownStep, PassKnown, ImproperlyConfigured, TransactionManagementError; DatabaseError when not even the
     log can be written.
     """
     using = using or router.db_for_write(RunLog)
     connection = connections[using]
-    if connection.in_atomic_block or not connection.get_autocommit():
-        raise TransactionManagementError("run_pass commits by itself and cannot run inside a transaction")
+    if not atomic and (connection.in_atomic_block or not connection.get_autocommit()):
+        raise TransactionManagementError(
+            "run_pass commits by itself and cannot run inside a transaction; in a test take a TransactionTestCase, "
+            "or pass atomic=True to run in the test's own transaction"
+        )
     settings, steps = conf(), steps_of(kinds)
     started = time.monotonic()
     started_at = now or dialect_of(connection).now(connection)
     if pass_id is not None and RunLog.objects.using(using).filter(pass_id=pass_id).exists():
         raise PassKnown(f"pass {pass_id} is in the run log already; a pass has an id of its own")
     pass_id = pass_id or uuid.uuid4()
-    lock = PassLock(using=using) if is_locking else None
+    lock = PassLock(using=using) if is_locking and not atomic else None
     context = PassContext(
         using=using,
         pass_id=pass_id,
@@ -122,11 +129,16 @@ def run_pass(
         now=started_at,
         is_full=is_full,
         is_dry_run=is_dry_run,
-        is_baseline=is_baseline,
+        is_durable=not atomic,
+        is_baseline=is_baseline or baseline_since is not None,
+        baseline_since=baseline_since,
         guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
         is_stopping=is_stopping,
     )
     running = RunningPass(context, PassLog(context, started, started_at))
+    if atomic:
+        with transaction.atomic(using=using):
+            return run_steps(running, steps)
     before = context.dialect.enter_pass(connection)
     try:
         return run_steps(running, steps) if lock is None else run_locked(running, steps, lock, wait_s=wait_s)
@@ -194,7 +206,9 @@ def run_step(running: RunningPass, step: Step) -> bool:
     started, name = time.monotonic(), logged_name(step)
     progress, may_go_on, is_full = StepProgress(), True, False
     try:
-        is_full = context.is_full or context.is_baseline or log.is_full_scan_due(name)
+        is_full = context.baseline_since is None and (
+            context.is_full or context.is_baseline or log.is_full_scan_due(name)
+        )
         if not context.is_dry_run:
             log.open_row(name)
         progress.errors += [note("text", text=fault) for fault in faults_of(step)]

@@ -178,6 +178,8 @@ def write_unreadable(rows: Sequence[Unreadable], step: Step, context: PassContex
 
 def scope_of(step: Step, context: PassContext) -> Scope:
     """Return the window of this step in this pass."""
+    if context.baseline_since is not None:
+        return Scope(now=context.now, since=context.baseline_since)
     is_whole = context.is_full or context.is_baseline or not step.is_windowed
     return Scope(now=context.now, since=None if is_whole else context.now - context.conf.LOOKBACK)
 
@@ -227,12 +229,15 @@ def write_isolating(
     """
     Write messages whole; when the database refuses one of them, find it by halving and let it stand as ``blocked``.
 
+    A statement that takes longer than the site allows (statement_timeout) is tried with half as many messages.
+
     Yields the messages of each committed transaction with the (key, key2) that were new.
     """
     try:
         yield messages, with_retry(lambda: write(messages, step, context), context)
     except DatabaseError as error:
-        if not context.dialect.is_refusal(error):
+        is_timeout = context.dialect.is_timeout(error)
+        if not (is_timeout or context.dialect.is_refusal(error)) or (is_timeout and len(messages) == 1):
             raise
         if len(messages) > 1:
             middle = len(messages) // 2
@@ -257,7 +262,7 @@ def write(messages: Sequence[Message], step: Step, context: PassContext) -> set[
     Transaction: its own, durable; rolled back at its end in a dry run.
     """
     connection, dialect = connections[context.using], context.dialect
-    with transaction.atomic(using=context.using, durable=True):
+    with transaction.atomic(using=context.using, durable=context.is_durable):
         dialect.yield_to_others(connection)
         context.guard()
         new = dialect.insert_controls(connection, step.kind, control_rows(messages))

@@ -1,7 +1,8 @@
 """Run one notification pass."""
 
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from django.db import DatabaseError, router
 
 from kwit.commands import EXIT_TRY_AGAIN, seconds
 
+from ...conf import as_moment
 from ...errors import NotifyError
 from ...models import RunLog
 from ...passes.runner import PassReport, run_pass
@@ -43,13 +45,22 @@ class Command(NotifyCommand):
             "--baseline", action="store_true", dest="is_baseline", help="mark all present events without messages"
         )
         parser.add_argument(
+            "--baseline-since",
+            type=moment,
+            metavar="MOMENT",
+            help="mark the events since this moment without messages, after a restore (docs/restoring.md)",
+        )
+        parser.add_argument(
             "--pass-id", type=UUID, metavar="UUID", help="the id in the run log, for who wants to follow the pass"
         )
         parser.add_argument("--fail-on-skip", action="store_true", help=f"exit {EXIT_TRY_AGAIN} when the lock is busy")
 
     def handle(self, *, database: str | None, fail_on_skip: bool, **options: Any) -> None:
         """Run the pass; SIGTERM lets it finish the chunk in hand."""
-        asked = {name: options[name] for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline", "pass_id")}
+        asked = {
+            name: options[name]
+            for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline", "baseline_since", "pass_id")
+        }
         try:
             with stopping_on_sigterm() as is_stopping:
                 report = run_pass(using=database, is_stopping=is_stopping, **asked)
@@ -61,6 +72,16 @@ class Command(NotifyCommand):
         self.print_result(as_json(report, is_dry_run=options["is_dry_run"]), *as_lines(report))
         if code := exit_code(report, fail_on_skip=fail_on_skip):
             sys.exit(code)
+
+
+def moment(text: str) -> datetime:
+    """Read a moment, in the site's time zone where it has none; a date is its first moment."""
+    try:
+        found = as_moment(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text} is no moment like 2026-01-31T08:00") from error
+    assert found is not None  # noqa: S101 - for the type checker
+    return found
 
 
 def exit_code(report: PassReport, *, fail_on_skip: bool) -> int:

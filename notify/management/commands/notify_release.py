@@ -10,6 +10,7 @@ from kwit.commands import number_from
 
 from ...conf import conf
 from ...delivery.channels import known_channels, resume_channel
+from ...delivery.epoch import accept_restored
 from ...errors import NotifyError
 from ...operations.mails import confirm_mails, correct_mail, release_mails
 from ..command import NotifyCommand, mails_of
@@ -30,17 +31,22 @@ class Command(NotifyCommand):
             "--confirm", action="store_true", dest="is_confirmed", help="take uncertain mails as sent; send nothing"
         )
         parser.add_argument("--channel", metavar="NAME", help="end the pause of this channel")
+        parser.add_argument(
+            "--restored", action="store_true", dest="is_restored", help="deliver again from a restored database"
+        )
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
 
     def handle(self, *, ids: list[int], **options: Any) -> None:
         """Release."""
         using, actor = options["database"], options["actor"] or getpass.getuser()
         to, subject, done = options["to"], options["subject"], {"released": 0, "confirmed": 0, "resumed": 0}
-        if not ids and not options["channel"]:
-            raise CommandError("name some mails, or --channel")
+        if not ids and not options["channel"] and not options["is_restored"]:
+            raise CommandError("name some mails, --channel or --restored")
         if (to or subject) and len(ids) != 1:
             raise CommandError("--to and --subject correct one mail: name that one")
         mails = mails_of(ids, using)
+        if options["is_restored"]:
+            done["accepted"] = int(accept_restored(using=using, settings=conf()))
         if channel := options["channel"]:
             if channel not in (known := known_channels(conf(), using=using)):
                 raise CommandError(f"there is no channel {channel!r}, only {', '.join(sorted(known))}")
