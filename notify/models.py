@@ -394,10 +394,6 @@ class Epoch(models.Model):
         return f"{self.database} {self.number}"
 
 
-class Suppression(models.Model):
-    """One address that gets no mail, whatever happens; in lower case."""
-
-
 class SuppressionCause(models.TextChoices):
     MANUAL = "manual"
     REFUSED = "refused"
