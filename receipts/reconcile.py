@@ -16,7 +16,7 @@ from django.db import IntegrityError, connections, router, transaction
 from .change_types import ChangeType, each_kind, get_kind
 from .field_changes import tenant_value
 from .models import Audit, Change, Reconciliation, Verdict
-from .plans.canonical import canonical_targets, digest
+from .plans.canonical import Target, canonical_targets, digest
 from .querysets import ChangeQuerySet, Found
 from .receipt import PROBLEM_TEXTS, Disagreement, disagreements, readable_targets
 from .values import reader
@@ -221,15 +221,23 @@ def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
     stored = Change.objects.using(alias).filter(pk=change_id).values_list("targets", "digest").first()
     rows = joined(change_id, kind, tenant, alias)
     content, stored_digest = stored or (None, "")
-    targets = readable_targets(content)
-    problems: list[Disagreement] = []
-    if targets is None:
-        problems.append(Disagreement(None, "targets_unreadable"))
-    else:
+
+    def is_genuine(targets: Iterable[Target]) -> bool:
         text = canonical_targets(targets)
-        if digest(change_id=change_id, kind=kind, tenant=tenant, targets=text) != stored_digest:
-            problems.append(Disagreement(None, "digest_differs"))
-        problems += disagreements(targets, [(row[0], row[8], row[2]) for row in rows])
+        return digest(change_id=change_id, kind=kind, tenant=tenant, targets=text) == stored_digest
+
+    problems: list[Disagreement] = []
+    # A receipt that agrees with its audit rows is the rule, and is seen in a third of the time.
+    audited = [{"id": row[0], "qty": row[2], "revision": row[8]} for row in rows]
+    approved = cast(Iterable[Target], [(row[0], row[8], row[2]) for row in rows])  # plain tuples: a third of the time
+    if content != audited or not is_genuine(approved):
+        targets = readable_targets(content)
+        if targets is None:
+            problems.append(Disagreement(None, "targets_unreadable"))
+        else:
+            if not is_genuine(targets):
+                problems.append(Disagreement(None, "digest_differs"))
+            problems += disagreements(targets, [(row[0], row[8], row[2]) for row in rows])
     reused = {row[0]: others_of(change_id, kind, tenant, row, alias) for row in rows if row[9]}
     return sorted_out(change_id, rows, problems, reused)
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet
@@ -95,10 +95,8 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
 
     def lock_path(self, connection: BaseDatabaseWrapper) -> Path | None:
         """Return the lock file beside the database's own file (links resolved); None for a database in memory."""
-        if cast(Any, connection).is_in_memory_db():
-            return None
-        path = Path(connection.settings_dict["NAME"]).resolve()
-        return path.with_name(path.name + ".pass-lock")
+        path = self.file_of(connection)
+        return None if path is None else path.with_name(path.name + ".pass-lock")
 
     def try_lock(self, connection: BaseDatabaseWrapper) -> LockAnswer:
         path = self.lock_path(connection)
