@@ -141,7 +141,7 @@ class Migration(migrations.Migration):
                 ('number', models.IntegerField()),
                 ('part', models.IntegerField(db_default=0)),
                 ('recipient', models.CharField(blank=True, db_default='', max_length=254)),
-                ('outcome', models.CharField(choices=[('sent', 'Sent'), ('refused', 'Refused'), ('deferred', 'Deferred'), ('uncertain', 'Uncertain'), ('suppressed', 'Suppressed'), ('error', 'Error')], max_length=10)),
+                ('outcome', models.CharField(choices=[('sent', 'Sent'), ('refused', 'Refused'), ('deferred', 'Deferred'), ('uncertain', 'Uncertain'), ('suppressed', 'Suppressed'), ('error', 'Error'), ('bounced', 'Bounced'), ('complained', 'Complained'), ('delivered', 'Delivered')], max_length=10)),
                 ('code', models.IntegerField(blank=True, null=True)),
                 ('enhanced', models.CharField(blank=True, db_default='', max_length=11)),
                 ('text', models.TextField(blank=True, db_default='')),
@@ -189,7 +189,9 @@ class Migration(migrations.Migration):
             name='Suppression',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('address', models.CharField(max_length=254, unique=True)),
+                ('address', models.CharField(max_length=254)),
+                ('kind', kwit.db.fields.ExactCharField(blank=True, db_default='', max_length=10)),
+                ('cause', models.CharField(choices=[('manual', 'Manual'), ('refused', 'Refused'), ('bounced', 'Bounced'), ('complained', 'Complained'), ('link', 'Link')], db_default='manual', max_length=10)),
                 ('reason', models.TextField(blank=True, db_default='')),
                 ('since', kwit.db.fields.UtcDateTimeField(db_default=kwit.db.fields.UtcNow())),
             ],
@@ -197,7 +199,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'suppressed address',
                 'verbose_name_plural': 'suppression list',
                 'db_table': 'notify_suppression',
-                'constraints': [models.CheckConstraint(condition=models.Q(('address', django.db.models.functions.text.Lower('address'))), name='ck_notify_suppression_lower')],
+                'constraints': [models.UniqueConstraint(fields=('address', 'kind'), name='uq_notify_suppression'), models.CheckConstraint(condition=models.Q(('address', django.db.models.functions.text.Lower('address'))), name='ck_notify_suppression_lower'), models.CheckConstraint(condition=models.Q(('cause__in', ['manual', 'refused', 'bounced', 'complained', 'link'])), name='ck_notify_suppression_cause')],
             },
         ),
         migrations.CreateModel(
@@ -266,6 +268,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='mailqueue',
+            index=models.Index(fields=['created_at'], name='ix_notify_mail_queue_age'),
+        ),
+        migrations.AddIndex(
+            model_name='mailqueue',
             index=kwit.db.fields.TenantIndex(fields=['tenant', 'id'], name='ix_notify_mail_queue_tenant'),
         ),
         migrations.AddIndex(
@@ -286,7 +292,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('outcome__in', ['sent', 'refused', 'deferred', 'uncertain', 'suppressed', 'error'])), name='ck_notify_attempt_outcome'),
+            constraint=models.CheckConstraint(condition=models.Q(('outcome__in', ['sent', 'refused', 'deferred', 'uncertain', 'suppressed', 'error', 'bounced', 'complained', 'delivered'])), name='ck_notify_attempt_outcome'),
         ),
         migrations.AddIndex(
             model_name='taskqueue',
