@@ -154,6 +154,14 @@ class NotifyDialect(Dialect):
         """Return in which mode a pooler stands between (session, transaction, statement); empty without one."""
         return ""
 
+    def filtered_tables(self, connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[tuple[str, bool]]:
+        """
+        Return the tables of which row-level security shows this login a part only.
+
+        With whether it shows no row although there are some, as far as the database's own statistics know.
+        """
+        return []
+
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         """Return what of the database's settings a site should know of."""
         return []

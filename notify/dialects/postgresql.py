@@ -69,6 +69,13 @@ UNLOCK = f"""
 UNLOCK_OURS = f"""
     SELECT CASE WHEN is_ours THEN pg_advisory_unlock(%s, %s) END FROM (SELECT ({OURS}) AS is_ours OFFSET 0) AS asked
 """  # noqa: S608 - a constant
+#: Tables whose policies apply to this role, and whether they have pages on the disk.
+FILTERED = """
+    SELECT c.relname, pg_relation_size(c.oid) > 0 FROM pg_class c
+    WHERE c.oid IN (SELECT to_regclass(quote_ident(name)) FROM unnest(%s::text[]) AS name)
+      AND c.relrowsecurity AND row_security_active(c.oid)
+    ORDER BY c.relname
+"""
 HOLDER = """
     SELECT a.pid, a.application_name,
            CASE WHEN a.backend_start IS NULL THEN 'another role' ELSE coalesce(host(a.client_addr), 'local') END,
@@ -182,6 +189,17 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
                 "PostgreSQL: a session lock cannot hold there. Give Kwit a connection to the server itself, or to a "
                 "pool with pool_mode=session."
             )
+
+    def filtered_tables(self, connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[tuple[str, bool]]:
+        quote = connection.ops.quote_name
+        with connection.cursor() as cursor:
+            cursor.execute(FILTERED, [list(tables)])
+            found = cursor.fetchall()
+            hidden = []
+            for name, has_pages in found:
+                cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {quote(name)})")  # noqa: S608 - a table of ours or a step
+                hidden.append((name, has_pages and not cursor.fetchone()[0]))
+        return hidden
 
     def pool_mode(self, connection: BaseDatabaseWrapper) -> PoolMode:
         return pool_mode(connection)
