@@ -217,6 +217,36 @@ class MailQueue(models.Model):
         return f"{self.pk} {self.subject}"
 
 
+class Wording(models.Model):
+    """
+    One version of what a kind's mails say in a language, in place of the files; the newest version counts.
+
+    An empty part is the file's; ``is_file`` goes back to the files as a whole. Versions are never changed or deleted:
+    each mail names the one that it was made with.
+    """
+
+    kind = ExactCharField(max_length=KIND_LENGTH_MAX)
+    language = models.CharField(max_length=10)
+    subject = models.TextField(db_default="", blank=True)
+    text = models.TextField(db_default="", blank=True)
+    html = models.TextField(db_default="", blank=True)
+    is_file = models.BooleanField(db_default=False)
+    author = models.CharField(max_length=254)
+    created_at = UtcDateTimeField(db_default=UtcNow())
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_wording"
+        verbose_name = _("wording")
+        verbose_name_plural = _("wordings")
+        permissions = [("write_wording", "Can write the wording of mails")]
+        indexes = [models.Index(fields=["kind", "language", "id"], name="ix_notify_wording_current")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.language} {self.pk}"
+
+
 class TaskQueue(models.Model):
     """One to-do item for a person."""
 
@@ -332,6 +362,36 @@ class Channel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Delivery(models.Model):
+    """One delivery that found something to do: whose, over how many lanes, what came of it, last heard of when."""
+
+    worker = models.CharField(max_length=WORKER_LENGTH_MAX)
+    host = models.CharField(max_length=255, db_default="", blank=True)
+    pid = models.BigIntegerField(null=True, blank=True)
+    lanes = models.IntegerField(db_default=1)
+    started_at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
+    seen_at = UtcDateTimeField(db_default=UtcNow())
+    ended_at = UtcDateTimeField(null=True, blank=True)
+    sent = models.IntegerField(db_default=0)
+    partial = models.IntegerField(db_default=0)
+    retried = models.IntegerField(db_default=0)
+    failed = models.IntegerField(db_default=0)
+    uncertain = models.IntegerField(db_default=0)
+    blocked = models.IntegerField(db_default=0)
+    held = models.IntegerField(db_default=0)
+    error = models.TextField(db_default="", blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_delivery"
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+
+    def __str__(self) -> str:
+        return f"{self.worker} {self.started_at}"
 
 
 class Epoch(models.Model):

@@ -1,11 +1,13 @@
-"""The kinds of change that may be made to order lines."""
+"""The kinds of change that may be made to order lines and prices."""
 
-from receipts.change_types import ChangeKind, register
+from django.db.models.functions import Now
 
-from .models import LineState, OrderLine
+from receipts.change_types import ChangeType, register
+
+from .models import LineState, OrderLine, Price
 
 CANCEL = register(
-    ChangeKind(
+    ChangeType(
         name="cancel",
         model=OrderLine,
         required_state=LineState.PENDING.value,
@@ -14,10 +16,22 @@ CANCEL = register(
 )
 
 ACCEPT = register(
-    ChangeKind(
+    ChangeType(
         name="accept",
         model=OrderLine,
         required_state=LineState.PENDING.value,
         sets={"state": LineState.ACCEPTED.value},
+    )
+)
+
+#: A price list: each row with the price that was looked at and the one that it gets.
+REPRICE = register(
+    ChangeType(
+        name="reprice",
+        model=Price,
+        compares=("price", "currency"),
+        settable=("price", "valid_from"),
+        sets={"changed_at": Now()},
+        label="article",
     )
 )

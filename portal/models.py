@@ -91,6 +91,29 @@ class OrderLine(models.Model):
         return f"{self.order_id}/{self.pk} {self.item}"
 
 
+class Price(models.Model):
+    """What one article costs one tenant. Nothing raises a revision here: a change compares the price itself."""
+
+    tenant = ExactCharField(max_length=64)
+    article = models.CharField(max_length=40)
+    price = models.DecimalField(max_digits=12, decimal_places=2)
+    currency = models.CharField(max_length=3, db_default="EUR")
+    valid_from = models.DateField(null=True, blank=True)
+    is_active = models.BooleanField(db_default=True)
+    changed_at = UtcDateTimeField(null=True, blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "portal_price"
+        verbose_name = _("price")
+        verbose_name_plural = _("prices")
+        indexes = [models.Index(fields=["tenant", "article"], name="ix_portal_price_article")]
+
+    def __str__(self) -> str:
+        return self.article
+
+
 class AdviceState(models.TextChoices):
     SENT = "sent"
     ACCEPTED = "accepted"

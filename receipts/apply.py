@@ -5,16 +5,17 @@ import shlex
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import DatabaseError, IntegrityError, InterfaceError, connections, router, transaction
 from django.db.models import Count, Sum
 
-from .change_types import ChangeKind, get_kind
+from .change_types import ChangeType, get_kind
 from .conf import load_settings
 from .dialects import dialect_of
 from .dialects.base import Standing
 from .errors import ChangeIdReused, Collided, NotWritten, OutcomeUnknown, Problem, Stale
+from .field_changes import change_fields
 from .models import Audit, Change
 from .plans import model as plans
 from .plans.canonical import Target
@@ -59,8 +60,8 @@ def apply_one(*, kind: str, tenant: str, target: Target, using: str | None = Non
     Transaction: its own, or a savepoint in the caller's.
     Raises: InvalidPlan, Conflict, UnknownKind.
     """
-    plan = checked_plan(change_id="-", tenant=tenant, targets=[target])
     alias, declared = using or router.db_for_write(Change), get_kind(kind)
+    plan = checked_plan(kind=declared, change_id="-", tenant=tenant, targets=[target])
     return repeated(alias, lambda: change_one(declared, plan, alias))
 
 
@@ -84,9 +85,9 @@ def apply_change(
     Transaction: its own, or a savepoint in the caller's.
     Raises: InvalidPlan, Conflict, UnknownKind, NotWritten.
     """
-    plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
-    plans.check_origin(actor=actor, reason=reason)
     declared = get_kind(kind)
+    plan = checked_plan(kind=declared, change_id=change_id, tenant=tenant, targets=targets)
+    plans.check_origin(actor=actor, reason=reason)
     alias = using or router.db_for_write(Change)
     return repeated(alias, lambda: apply_once(declared, plan, actor=actor, reason=reason, alias=alias))
 
@@ -180,10 +181,10 @@ def unknown_outcome(about: str, error: Exception | None) -> OutcomeUnknown:
     return OutcomeUnknown(f"the connection was lost while {about!r} was being applied: {error}")
 
 
-def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target]) -> Plan:
-    """Return the plan that these arguments make, within this site's limits."""
+def checked_plan(*, kind: ChangeType, change_id: str, tenant: str, targets: Iterable[Target]) -> Plan:
+    """Return the plan of a kind that these arguments make, within this site's limits."""
     limit = load_settings().max_targets
-    return plans.checked_plan(change_id=change_id, tenant=tenant, targets=targets, targets_max=limit)
+    return plans.checked_plan(change_id=change_id, tenant=tenant, targets=targets, targets_max=limit, shape=kind)
 
 
 def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
@@ -210,9 +211,13 @@ def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
     raise AssertionError  # for mypy: count() has no end
 
 
-def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
+def change_one(kind: ChangeType, plan: Plan, alias: str) -> Target:
     """Change one row, or say why not."""
     connection, (target,) = connections[alias], plan.targets
+    if not kind.is_plain:
+        if stale := change_fields(kind, plan.tenant, plan.targets, alias=alias):
+            raise Stale([one.as_problem() for one in stale])
+        return target
     dialect, shape = dialect_of(connection), kind.shape(connection)
     row = dialect.change_row(connection, shape, plan.tenant, target)
     if row is not None:
@@ -228,7 +233,7 @@ def change_one(kind: ChangeKind, plan: Plan, alias: str) -> Target:
 
 
 def apply_once(
-    kind: ChangeKind, plan: Plan, *, actor: str, reason: str, alias: str, author: str = "", approver: str = ""
+    kind: ChangeType, plan: Plan, *, actor: str, reason: str, alias: str, author: str = "", approver: str = ""
 ) -> bool:
     """Answer from the receipt, or claim the change_id, change the rows and read the receipt back."""
     digest = plan.digest(kind=kind.name)
@@ -254,7 +259,7 @@ def apply_once(
     return True
 
 
-def is_applied(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> bool:
+def is_applied(kind: ChangeType, plan: Plan, digest: str, alias: str) -> bool:
     """Whether the receipt of this very change is there; a receipt of other content is a Conflict."""
     stored = Change.objects.using(alias).filter(pk=plan.change_id).values_list("kind", "tenant", "digest").first()
     if stored is None:
@@ -264,9 +269,13 @@ def is_applied(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> bool:
     return True
 
 
-def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
+def change_all(kind: ChangeType, plan: Plan, alias: str) -> None:
     """Lock, compare, change and audit every row; raise when one is not as approved."""
     connection = connections[alias]
+    if not kind.is_plain:
+        if stale := change_fields(kind, plan.tenant, plan.targets, alias=alias, change_id=plan.change_id):
+            raise Stale([one.as_problem() for one in stale])
+        return
     dialect, shape = dialect_of(connection), kind.shape(connection)
     if standing := dialect.stale_rows(connection, shape, plan.tenant, plan.targets):
         raise Stale(explained(kind, plan, standing))
@@ -286,7 +295,7 @@ def change_all(kind: ChangeKind, plan: Plan, alias: str) -> None:
         )
 
 
-def explained(kind: ChangeKind, plan: Plan, standing: list[Standing]) -> list[Problem]:
+def explained(kind: ChangeType, plan: Plan, standing: list[Standing]) -> list[Problem]:
     """Turn rows that are not as approved into problems, each with the first reason that applies."""
     approved = {target.id: target for target in plan.targets}
     return [as_problem(first_problem(kind, approved[row.id], row), approved[row.id], row) for row in standing]
@@ -302,7 +311,7 @@ def as_problem(name: str, target: Target, row: Standing) -> Problem:
     )
 
 
-def first_problem(kind: ChangeKind, target: Target, row: Standing) -> str:
+def first_problem(kind: ChangeType, target: Target, row: Standing) -> str:
     """Name what is wrong, in the order in which a person would look."""
     if not row.found:
         return "missing"
@@ -311,15 +320,17 @@ def first_problem(kind: ChangeKind, target: Target, row: Standing) -> str:
     return "qty_differs" if row.qty != target.qty else kind.stale_problem
 
 
-def read_back(kind: ChangeKind, plan: Plan, digest: str, alias: str) -> None:
+def read_back(kind: ChangeType, plan: Plan, digest: str, alias: str) -> None:
     """Prove success by reading the receipt, as the transaction's last statement."""
     audit = Audit.objects.using(alias).filter(change_id=plan.change_id)
-    if kind.state_after is not None:
+    if kind.is_plain and kind.state_after is not None:
         # A trigger may have put another state into the row than the kind sets: that is not this change.
         audit = audit.filter(state_after=kind.state_after)
     audited = audit.aggregate(rows=Count("pk"), qty=Sum("qty"))
     stored = Change.objects.using(alias).filter(pk=plan.change_id).values_list("digest", flat=True).first()
     # A trigger may have changed a qty, which no kind sets: what was approved is not what was committed.
-    approved = {"rows": len(plan.targets), "qty": sum(target.qty for target in plan.targets)}
+    approved: dict[str, Any] = {"rows": len(plan.targets), "qty": audited["qty"]}
+    if kind.is_plain:
+        approved["qty"] = sum(target.qty for target in plan.targets)
     if stored != digest or audited != approved:
         raise NotWritten(f"the receipt of {plan.change_id!r} cannot be read back whole; look for triggers and rules")

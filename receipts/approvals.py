@@ -65,10 +65,9 @@ def store_plan(
     Raises: InvalidPlan, UnknownKind.
     """
     writer = find_person(author)
-    plan = checked_plan(change_id=change_id, tenant=tenant, targets=targets)
+    plan = checked_plan(kind=get_kind(kind), change_id=change_id, tenant=tenant, targets=targets)
     plans.check_origin(actor=writer.name, reason=reason)
     plans.check_author(writer.name)
-    get_kind(kind)
     digest = plan.digest(kind=kind)
     alias = using or router.db_for_write(StoredPlan)
     stored: StoredPlan = StoredPlan.objects.using(alias).create(
@@ -107,7 +106,7 @@ def edit_plan(
     """
     alias = using or router.db_for_write(StoredPlan)
     stored = get_plan(pk=pk, using=alias)
-    plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=targets)
+    plan = checked_plan(kind=get_kind(stored.kind), change_id=stored.change_id, tenant=stored.tenant, targets=targets)
     writer = find_person(author) if author else Person(stored.author, stored.author_key)
     if author:
         plans.check_origin(actor=writer.name, reason="")
@@ -270,7 +269,12 @@ def apply_plan(
     plans.check_origin(actor=person.name, reason="")
     expire_plans(now=moment, using=alias)
     stored = get_plan(pk=pk, using=alias)
-    plan = checked_plan(change_id=stored.change_id, tenant=stored.tenant, targets=stored_targets(stored.targets))
+    plan = checked_plan(
+        kind=get_kind(stored.kind),
+        change_id=stored.change_id,
+        tenant=stored.tenant,
+        targets=stored_targets(stored.targets),
+    )
     content = plan.digest(kind=stored.kind)
     if digest not in ("", content):
         raise NotApproved(f"plan {pk} was edited since it was looked at; look at it again")

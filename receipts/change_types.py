@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from . import values
 from .dialects import dialect_of
-from .dialects.base import Shape
+from .dialects.base import FieldColumn, FieldShape, Shape
 from .errors import UnknownKind
+from .plans.canonical import FieldTarget, Target
+from .plans.model import COLUMNS, ID_MAX, Column
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -18,25 +23,118 @@ if TYPE_CHECKING:
 #: Characters of a kind's name; the column's width.
 KIND_CHARS_MAX = 20
 KIND_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+#: Stands before the name of a field that the plan sets, in its columns.
+SET = "set:"
+
+
+@dataclass(frozen=True)
+class PlanColumn:
+    """A column of a plan that holds a field's value."""
+
+    name: str
+    field: Any
+    is_set: bool
+
+    def parse(self, value: Any, *, is_text: bool) -> Any:
+        """Return the value that stands in a plan. Raises: ValueError."""
+        kept = values.parse_value(self.field, value, is_text=is_text)
+        if self.is_set:
+            if getattr(self.field, "null", False) and kept is None:
+                return None
+            values.validate(self.field, kept)
+        return kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeKind:
+class ChangeType:
     """
     One kind of change: the rows it is about, what is compared before it, and what it sets.
 
-    ``sets`` maps field names to values or to expressions such as ``Now()``; the revision grows by one without being
-    told. A row may be changed while its state is ``required_state`` and its revision and qty are the approved ones.
+    ``compares`` names the fields whose values a plan has to state: a row is changed only while it has them. Without,
+    they are revision and qty. With ``required_state`` the row's state is compared as well. A compared revision grows by
+    one.
+
+    ``sets`` maps fields to values or to expressions such as ``Now()``; ``settable`` names the fields whose new values
+    stand in the plan, in columns named ``set:<field>``.
+
+    ``tenant_field`` is a field of the model, or None where its rows belong to no tenant: then the plan's tenant says
+    only who may see plan and receipt. ``label`` makes a row readable: a field's name, or a function of the row.
     """
 
     name: str
     model: type[Model]
-    required_state: str
-    sets: Mapping[str, Any]
-    tenant_field: str = "tenant"
+    sets: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    compares: tuple[str, ...] = ()
+    settable: tuple[str, ...] = ()
+    required_state: str | None = None
+    tenant_field: str | None = "tenant"
     revision_field: str = "revision"
     qty_field: str = "qty"
     state_field: str = "state"
+    label: str | Callable[[Any], str] = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it compares revision, qty, state and tenant, and the plan sets nothing: most kinds are such."""
+        pair = (self.revision_field, self.qty_field)
+        return (
+            self.compares in ((), pair)
+            and not self.settable
+            and self.required_state is not None
+            and self.tenant_field is not None
+        )
+
+    @cached_property
+    def compared(self) -> tuple[str, ...]:
+        """The fields whose values stand in a plan."""
+        return self.compares or (self.revision_field, self.qty_field)
+
+    @cached_property
+    def written(self) -> tuple[str, ...]:
+        """The fields that it sets, the revision included."""
+        bumped = (self.revision_field,) if self.has_revision else ()
+        return tuple(dict.fromkeys((*self.sets, *self.settable, *bumped)))
+
+    @cached_property
+    def recorded(self) -> tuple[str, ...]:
+        """The fields whose values before and after stand in the receipt."""
+        state = (self.state_field,) if self.required_state is not None else ()
+        return tuple(dict.fromkeys((*self.compared, *state, *self.written)))
+
+    @property
+    def has_revision(self) -> bool:
+        """Whether it compares a revision, and so raises it."""
+        return self.revision_field in self.compared
+
+    @cached_property
+    def columns(self) -> tuple[Column | PlanColumn, ...]:
+        """The columns of its plans."""
+        if self.is_plain:
+            return COLUMNS
+        compared = [PlanColumn(name, self.field(name), is_set=False) for name in self.compared]
+        settable = [PlanColumn(f"{SET}{name}", self.field(name), is_set=True) for name in self.settable]
+        return (Column("id", 1, ID_MAX), *compared, *settable)
+
+    def target(self, row: list[Any]) -> Target:
+        """Return a target from the values of its columns."""
+        if self.is_plain:
+            return Target(*row)
+        return FieldTarget(
+            row[0], {column.name: value for column, value in zip(self.columns[1:], row[1:], strict=True)}
+        )
+
+    def row_of(self, target: Any) -> list[Any] | None:
+        """Return the values of a target's columns; None when it is no target of this kind."""
+        if self.is_plain:
+            is_plain = isinstance(target, Target) and not isinstance(target, FieldTarget)
+            return [target.id, target.revision, target.qty] if is_plain else None
+        if isinstance(target, Target) and not isinstance(target, FieldTarget):
+            target = target._asdict()
+        content = target._asdict() if isinstance(target, FieldTarget) else target
+        names = [column.name for column in self.columns]
+        if not isinstance(content, Mapping) or content.keys() != set(names):
+            return None
+        return [content[name] for name in names]
 
     @property
     def stale_problem(self) -> str:
@@ -49,13 +147,19 @@ class ChangeKind:
         state = self.sets.get(self.state_field, self.required_state)
         return state if isinstance(state, str) else None
 
+    def label_of(self, row: Any) -> str:
+        """Return what a person calls a row."""
+        if callable(self.label):
+            return str(self.label(row))
+        return str(getattr(row, self.label) if self.label else row)
+
     def field(self, name: str) -> Field[Any, Any]:
         """Return a field of the model; the checks have shown that it exists."""
         found: Field[Any, Any] = self.model._meta.get_field(name)  # type: ignore[assignment]
         return found
 
     def shape(self, connection: BaseDatabaseWrapper) -> Shape:
-        """Return this kind as SQL for that connection."""
+        """Return a plain kind as SQL for that connection."""
         quote = connection.ops.quote_name
 
         def column(name: str) -> str:
@@ -67,12 +171,40 @@ class ChangeKind:
             table=table,
             source=dialect_of(connection).source_of(connection, table),
             id=quote(str(self.model._meta.pk.column)),
-            tenant=column(self.tenant_field),
+            tenant=column(str(self.tenant_field)),
             revision=column(self.revision_field),
             qty=column(self.qty_field),
             state=column(self.state_field),
-            required_state=self.required_state,
+            required_state=str(self.required_state),
             assignments=", ".join(sql for sql, _ in assigned),
+            set_params=tuple(param for _, params in assigned for param in params),
+        )
+
+    def field_shape(self, connection: BaseDatabaseWrapper) -> FieldShape:
+        """Return a kind that names its fields as SQL for that connection."""
+        quote = connection.ops.quote_name
+        table = quote(self.model._meta.db_table)
+
+        def column(name: str, alias: str) -> FieldColumn:
+            found = self.field(name)
+            target = values.value_field(found)
+            kind = found.db_type(connection) if found is target else target.rel_db_type(connection)
+            is_text = target.get_internal_type() in TEXTUAL
+            return FieldColumn(alias, quote(str(found.column)), str(kind), is_text=is_text)
+
+        assigned = [self.assignment(name, value, connection) for name, value in self.sets.items()]
+        return FieldShape(
+            table=table,
+            source=dialect_of(connection).source_of(connection, table),
+            id=quote(str(self.model._meta.pk.column)),
+            tenant=quote(str(self.field(self.tenant_field).column)) if self.tenant_field else "",
+            compared=tuple(column(name, f"c{at}") for at, name in enumerate(self.compared)),
+            settable=tuple(column(name, f"s{at}") for at, name in enumerate(self.settable)),
+            recorded=tuple(column(name, f"r{at}") for at, name in enumerate(self.recorded)),
+            revision=quote(str(self.field(self.revision_field).column)) if self.has_revision else "",
+            state=column(self.state_field, "state") if self.required_state is not None else None,
+            required_state=self.required_state or "",
+            assignments=tuple(sql for sql, _ in assigned),
             set_params=tuple(param for _, params in assigned for param in params),
         )
 
@@ -88,10 +220,15 @@ class ChangeKind:
         return f"{column} = {sql}", list(params)
 
 
-_registered: dict[str, ChangeKind] = {}
+#: The name that it had at first, when a kind always compared revision, qty and a state.
+ChangeKind = ChangeType
+#: Internal types of text, which is compared exactly whatever the collation.
+TEXTUAL = ("CharField", "TextField", "SlugField", "FileField", "ExactCharField")
+
+_registered: dict[str, ChangeType] = {}
 
 
-def register(kind: ChangeKind) -> ChangeKind:
+def register(kind: ChangeType) -> ChangeType:
     """Make a kind known by its name; a second one of the same name is a mistake."""
     if not KIND_NAME.fullmatch(kind.name) or len(kind.name) > KIND_CHARS_MAX:
         raise ValueError(f"{kind.name!r} cannot name a kind: small letters, digits and _, up to {KIND_CHARS_MAX}")
@@ -100,7 +237,7 @@ def register(kind: ChangeKind) -> ChangeKind:
     return kind
 
 
-def get_kind(name: str) -> ChangeKind:
+def get_kind(name: str) -> ChangeType:
     """Return the kind of this name, or raise UnknownKind."""
     try:
         return _registered[name]
@@ -109,7 +246,7 @@ def get_kind(name: str) -> ChangeKind:
         raise UnknownKind(f"no app declares the kind of change {name!r} in its changes.py; known: {known}") from None
 
 
-def each_kind() -> Iterator[ChangeKind]:
+def each_kind() -> Iterator[ChangeType]:
     """Yield every kind, by name."""
     for name in sorted(_registered):
         yield _registered[name]

@@ -18,10 +18,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import UnknownDatabase
 from kwit.environment import check_environment
 
-from .change_types import ChangeKind, each_kind
+from .change_types import ChangeType, each_kind
 from .conf import ReceiptsSettings, load_settings
 from .dialects import dialect_of
 from .models import Change
+from .values import is_supported
 
 #: What ``manage.py doctor`` runs.
 DOCTOR = "kwit"
@@ -52,7 +53,7 @@ def check_kinds(**kwargs: Any) -> list[CheckMessage]:
     return [message for kind in each_kind() for message in kind_flaws(kind)]
 
 
-def kind_flaws(kind: ChangeKind) -> Iterator[CheckMessage]:
+def kind_flaws(kind: ChangeType) -> Iterator[CheckMessage]:
     """Find what is wrong with one kind."""
     meta = kind.model._meta
     about = f"kind of change {kind.name!r} ({meta.label})"
@@ -63,37 +64,59 @@ def kind_flaws(kind: ChangeKind) -> Iterator[CheckMessage]:
             hint="declare it for the model that has the table",
         )
         return
-    needed = [
-        (kind.tenant_field, models.CharField, "text"),
-        (kind.revision_field, models.IntegerField, "an integer of 32 bits or more"),
-        (kind.qty_field, models.IntegerField, "an integer"),
-        (kind.state_field, models.CharField, "text"),
-    ]
+    yield from column_flaws(kind, about)
+    fixed = {meta.pk.name, "pk", kind.tenant_field, kind.revision_field}
+    compared = fixed | ({kind.qty_field} if kind.is_plain else set())
+    if taken := sorted(str(name) for name in compared & {*kind.sets, *kind.settable}):
+        yield Error(
+            f"{about} sets {', '.join(taken)}, which it compares",
+            id="receipts.E012",
+            hint="the revision grows by itself; the audit keeps one qty for before and after",
+        )
+    written = (*kind.sets, *kind.settable)
+    if not written or any(field_of(kind, name) is None for name in written) or set(kind.sets) & set(kind.settable):
+        yield Error(
+            f"{about} must set one or more fields of its model, each in one way",
+            id="receipts.E013",
+            hint="'sets' maps field names to values, 'settable' names those whose values stand in the plan",
+        )
+    yield from state_flaws(kind, about)
+
+
+def column_flaws(kind: ChangeType, about: str) -> Iterator[CheckMessage]:
+    """Find fields that are missing, or are such as the kind cannot use."""
+    needed: list[tuple[str, Any, str]] = []
+    if kind.tenant_field is not None:
+        tenant = models.CharField if kind.is_plain else (models.CharField, models.ForeignKey)
+        needed.append((kind.tenant_field, tenant, "text"))
+    if kind.has_revision:
+        needed.append((kind.revision_field, models.IntegerField, "an integer of 32 bits or more"))
+    if kind.required_state is not None:
+        needed.append((kind.state_field, models.CharField, "text"))
+    if kind.is_plain:
+        needed.append((kind.qty_field, models.IntegerField, "an integer"))
     for name, wanted, wording in needed:
         field = field_of(kind, name)
         if field is None or not isinstance(field, wanted) or isinstance(field, models.SmallIntegerField):
             yield Error(
                 f"{about} needs a field {name!r} that is {wording}",
                 id="receipts.E011",
-                hint="add the field, or name another one in the ChangeKind",
+                hint="add the field, or name another one in the ChangeType",
             )
-    compared = {meta.pk.name, "pk", kind.tenant_field, kind.revision_field, kind.qty_field}
-    if taken := sorted(compared & set(kind.sets)):
-        yield Error(
-            f"{about} sets {', '.join(taken)}, which it compares",
-            id="receipts.E012",
-            hint="the revision grows by itself; the audit keeps one qty for before and after",
-        )
-    if not kind.sets or any(field_of(kind, name) is None for name in kind.sets):
-        yield Error(
-            f"{about} must set one or more fields of its model",
-            id="receipts.E013",
-            hint="'sets' maps field names to values",
-        )
-    yield from state_flaws(kind, about)
+    carried = () if kind.is_plain else (*kind.compared, *kind.settable, *kind.sets)
+    for name in carried:
+        field = field_of(kind, name)
+        if field is None or not is_supported(field):
+            yield Error(
+                f"{about} names {name!r}, which is no field that a plan can carry",
+                id="receipts.E015",
+                hint="plans carry integers, decimals, booleans, text, dates, times, moments, UUIDs and foreign keys",
+            )
+    if len(set(kind.compared)) != len(kind.compared) or not kind.compared:
+        yield Error(f"{about} compares a field twice", id="receipts.E015", hint="name each field once")
 
 
-def state_flaws(kind: ChangeKind, about: str) -> Iterator[CheckMessage]:
+def state_flaws(kind: ChangeType, about: str) -> Iterator[CheckMessage]:
     """Find states that the field cannot have."""
     field = field_of(kind, kind.state_field)
     choices = {value for value, _ in getattr(field, "flatchoices", [])}
@@ -107,7 +130,7 @@ def state_flaws(kind: ChangeKind, about: str) -> Iterator[CheckMessage]:
             )
 
 
-def field_of(kind: ChangeKind, name: str) -> Any:
+def field_of(kind: ChangeType, name: str) -> Any:
     """Return a column of the kind's own table, or None."""
     try:
         field = kind.model._meta.get_field(name)

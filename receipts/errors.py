@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 
 class Words(str):
@@ -54,8 +54,8 @@ class Problem:
 
     id: int
     problem: str
-    approved: dict[str, int]
-    current: dict[str, int | str | None] | None
+    approved: dict[str, Any]
+    current: dict[str, Any] | None
 
 
 class ReceiptsError(Exception):

@@ -63,12 +63,15 @@ class Audit(models.Model):
     # No index of its own: uq_receipts_audit_target begins with it.
     change = models.ForeignKey(Change, on_delete=models.PROTECT, related_name="audit", db_index=False)
     target_id = models.BigIntegerField()
-    revision_before = models.BigIntegerField()
-    revision_after = models.BigIntegerField()
+    # NULL where a kind does not compare it.
+    revision_before = models.BigIntegerField(null=True)
+    revision_after = models.BigIntegerField(null=True)
     # One column for before and after: a kind never sets the qty that it compares (check receipts.E012).
-    qty = models.BigIntegerField()
-    state_before = models.CharField(max_length=40)
-    state_after = models.CharField(max_length=40)
+    qty = models.BigIntegerField(null=True)
+    state_before = models.CharField(max_length=40, db_default="")
+    state_after = models.CharField(max_length=40, db_default="")
+    # Of a kind that names its fields: {field: {"before": …, "after": …}} of each that it compares or sets.
+    fields = models.JSONField(null=True)
 
     objects = models.Manager()
 
@@ -80,6 +83,11 @@ class Audit(models.Model):
             models.UniqueConstraint(fields=["change", "target_id"], name="uq_receipts_audit_target"),
             models.CheckConstraint(
                 condition=Q(revision_after__gt=F("revision_before")), name="ck_receipts_audit_revision"
+            ),
+            models.CheckConstraint(
+                condition=Q(fields__isnull=False)
+                | Q(revision_before__isnull=False, revision_after__isnull=False, qty__isnull=False),
+                name="ck_receipts_audit_values",
             ),
         ]
         # Whether another receipt has left a row with the same revision.
@@ -349,8 +357,12 @@ class Checkpoint(models.Model):
             ),
             models.CheckConstraint(condition=Q(size=F("last_leaf") + 1), name="ck_receipts_checkpoint_size"),
         ]
-        # The first checkpoint that covers a leaf.
-        indexes = [models.Index(fields=["size", "number"], name="ix_receipts_checkpoint_size")]
+        indexes = [
+            # The first checkpoint that covers a leaf.
+            models.Index(fields=["size", "number"], name="ix_receipts_checkpoint_size"),
+            # A step of notify that mails checkpoints looks for them by their time.
+            models.Index(fields=["created_at"], name="ix_receipts_checkpoint_created"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.number} ({self.size})"

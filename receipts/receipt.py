@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from django.db import router
 
 from .models import Audit, Change
-from .plans.canonical import Target, canonical_targets, digest
+from .plans.canonical import FieldTarget, Target, canonical_targets, digest, stored_targets
 
 
 class AuditRow(NamedTuple):
@@ -21,6 +21,18 @@ class AuditRow(NamedTuple):
     qty: int
     state_before: str
     state_after: str
+    #: Before and after of each field that the kind compares or sets; None for one of revision, qty and state only.
+    fields: dict[str, dict[str, Any]] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as the commands print it."""
+        content = self._asdict()
+        return {name: value for name, value in content.items() if name != "fields" or value is not None}
+
+    def fields_text(self) -> str:
+        """Return before and after of the fields, for a person."""
+        pairs = (self.fields or {}).items()
+        return ", ".join(f"{name} {one['before']} -> {one['after']}" for name, one in pairs)
 
 
 class Disagreement(NamedTuple):
@@ -52,10 +64,21 @@ WHOLE_PROBLEMS = ("targets_unreadable", "digest_differs")
 def readable_targets(stored: Any) -> tuple[Target, ...] | None:
     """Return targets from the form in which a receipt keeps them; None when plain SQL has written what is none."""
     try:
-        targets = tuple(Target(id=row["id"], revision=row["revision"], qty=row["qty"]) for row in stored)
-    except (KeyError, TypeError):
+        targets = stored_targets(stored)
+    except (AttributeError, KeyError, TypeError):
         return None
-    return targets if all(type(value) is int for target in targets for value in target) else None
+    return targets if all(is_readable(target) for target in targets) else None
+
+
+def is_readable(target: Target) -> bool:
+    """Whether the values of a target are such as a plan has."""
+    if type(target.id) is not int:
+        return False
+    if isinstance(target, FieldTarget):
+        return bool(target.values) and all(
+            value is None or isinstance(value, str | int) for value in target.values.values()
+        )
+    return type(target.revision) is int and type(target.qty) is int
 
 
 @dataclass(frozen=True)
@@ -77,7 +100,7 @@ class Receipt:
     def as_json(self) -> dict[str, Any]:
         """Return it as the commands print it."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values |= {"targets": [row._asdict() for row in self.targets], "audit": [row._asdict() for row in self.audit]}
+        values |= {"targets": [row._asdict() for row in self.targets], "audit": [row.as_json() for row in self.audit]}
         return values | {"problems": [one._asdict() for one in self.problems]}
 
     @property

@@ -5,6 +5,7 @@ Reads only: it repairs nothing and names no cause. It begins with ``receipts_cha
 compared with what was audited, so that a receipt without its audit rows is ``broken`` and not a match of nothing.
 """
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple, cast
 
 from django.db import IntegrityError, connections, router, transaction
 
-from .change_types import each_kind, get_kind
+from .change_types import ChangeType, each_kind, get_kind
+from .field_changes import tenant_value
 from .models import Audit, Change, Reconciliation, Verdict
-from .plans.canonical import canonical_targets, digest
+from .plans.canonical import Target, canonical_targets, digest
 from .querysets import ChangeQuerySet, Found
 from .receipt import PROBLEM_TEXTS, Disagreement, disagreements, readable_targets
+from .values import reader
 
 CATEGORIES = ("match", "changed", "missing", "broken")
 #: Other receipts named for one row.
@@ -29,6 +32,29 @@ class Row(NamedTuple):
     revision: int
     qty: int | None
     state: str | None
+
+
+class FieldValues(Row):
+    """What is compared of a row of a kind that names its fields: each of them by name."""
+
+    values: dict[str, Any]
+
+    def __new__(cls, values: Mapping[str, Any]) -> "FieldValues":
+        made = super().__new__(cls, values.get("revision"), values.get("qty"), values.get("state"))  # type: ignore[arg-type]
+        made.values = dict(values)
+        return made
+
+    def _asdict(self) -> dict[str, Any]:
+        return self.values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FieldValues) and self.values == other.values
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
 
 class Item(NamedTuple):
@@ -51,8 +77,8 @@ class Item(NamedTuple):
         """Names of the fields that differ."""
         if self.current is None or self.recorded is None:
             return ()
-        pairs = zip(Row._fields, self.recorded, self.current, strict=True)
-        return tuple(name for name, recorded, current in pairs if recorded != current)
+        current = self.current._asdict()
+        return tuple(name for name, value in self.recorded._asdict().items() if value != current.get(name))
 
     def as_json(self) -> dict[str, Any]:
         """Return it as the commands print it."""
@@ -73,11 +99,16 @@ class Item(NamedTuple):
             return f"  {self.id}: {self.category}: {PROBLEM_TEXTS[self.problem] % {'id': self.id}}"
         if self.current is None or self.recorded is None:
             return f"  {self.id}: missing"
-        pairs = zip(Row._fields, self.recorded, self.current, strict=True)
-        differing = [f"{name} {before} -> {now}" for name, before, now in pairs if name in self.fields]
+        recorded, current = self.recorded._asdict(), self.current._asdict()
+        differing = [f"{name} {recorded[name]} -> {current.get(name)}" for name in self.fields]
         if self.also_in:
             differing.append(f"its revision was given a second time, by {', '.join(self.also_in)}")
         return f"  {self.id}: changed: {', '.join(differing)}"
+
+
+def values_of(values: tuple[Any, ...]) -> Row:
+    """Return what is compared of a row, from its part of the join."""
+    return values[0] if isinstance(values[0], FieldValues) else Row._make(values)
 
 
 @dataclass(frozen=True)
@@ -110,7 +141,7 @@ class Reconciled:
 
     def item_of(self, row: tuple[Any, ...], problem: str) -> Item:
         """Sort one row of the join into its category."""
-        recorded, current = Row._make(row[1:4]), Row._make(row[5:8]) if row[4] is not None else None
+        recorded, current = values_of(row[1:4]), values_of(row[5:8]) if row[4] is not None else None
         also_in = self.reused.get(row[0], ())
         if problem:
             return Item(row[0], "broken", recorded, current, problem, also_in)
@@ -190,15 +221,23 @@ def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
     stored = Change.objects.using(alias).filter(pk=change_id).values_list("targets", "digest").first()
     rows = joined(change_id, kind, tenant, alias)
     content, stored_digest = stored or (None, "")
-    targets = readable_targets(content)
-    problems: list[Disagreement] = []
-    if targets is None:
-        problems.append(Disagreement(None, "targets_unreadable"))
-    else:
+
+    def is_genuine(targets: Iterable[Target]) -> bool:
         text = canonical_targets(targets)
-        if digest(change_id=change_id, kind=kind, tenant=tenant, targets=text) != stored_digest:
-            problems.append(Disagreement(None, "digest_differs"))
-        problems += disagreements(targets, [(row[0], row[8], row[2]) for row in rows])
+        return digest(change_id=change_id, kind=kind, tenant=tenant, targets=text) == stored_digest
+
+    problems: list[Disagreement] = []
+    # A receipt that agrees with its audit rows is the rule, and is seen in a third of the time.
+    audited = [{"id": row[0], "qty": row[2], "revision": row[8]} for row in rows]
+    approved = cast(Iterable[Target], [(row[0], row[8], row[2]) for row in rows])  # plain tuples: a third of the time
+    if content != audited or not is_genuine(approved):
+        targets = readable_targets(content)
+        if targets is None:
+            problems.append(Disagreement(None, "targets_unreadable"))
+        else:
+            if not is_genuine(targets):
+                problems.append(Disagreement(None, "digest_differs"))
+            problems += disagreements(targets, [(row[0], row[8], row[2]) for row in rows])
     reused = {row[0]: others_of(change_id, kind, tenant, row, alias) for row in rows if row[9]}
     return sorted_out(change_id, rows, problems, reused)
 
@@ -248,6 +287,8 @@ def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any
     A revision only grows: another receipt that left a row with the same one proves that it was put back in between.
     """
     connection = connections[alias]
+    if not get_kind(kind).is_plain:
+        return joined_fields(change_id, get_kind(kind), tenant, alias)
     shape, kinds = get_kind(kind).shape(connection), kinds_on(kind)
     sql = f"""
         SELECT a.target_id, a.revision_after, a.qty, a.state_after, t.{shape.id}, t.{shape.revision}, t.{shape.qty},
@@ -262,6 +303,32 @@ def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any
     with connection.cursor() as cursor:
         cursor.execute(sql, [tenant, *kinds, tenant, change_id])
         return cast(list[tuple[Any, ...]], cursor.fetchall())
+
+
+def joined_fields(change_id: str, kind: ChangeType, tenant: str, alias: str) -> list[tuple[Any, ...]]:
+    """Read audit rows and present rows of a kind that names its fields, in one statement."""
+    connection = connections[alias]
+    shape = kind.field_shape(connection)
+    belongs = f" AND t.{shape.tenant} = %s" if shape.tenant else ""
+    sql = f"""
+        SELECT a.target_id, a.fields, a.revision_before, a.qty, {shape.row_columns("t")}
+        FROM receipts_audit a LEFT JOIN {shape.source} t ON t.{shape.id} = a.target_id{belongs}
+        WHERE a.change_id = %s ORDER BY a.target_id"""  # noqa: S608 - names come from model fields and are quoted
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*([tenant_value(kind, tenant)] if shape.tenant else []), change_id])
+        found = cursor.fetchall()
+    readers = [(name, reader(kind.field(name), connection)) for name in kind.recorded]
+    rows = []
+    for pk, fields, revision_before, qty, row_id, *columns in found:
+        audited = json.loads(fields) if isinstance(fields, str) else fields or {}
+        recorded = FieldValues({name: one["after"] for name, one in audited.items()})
+        current = None
+        if row_id is not None:
+            now = {name: read(raw) for (name, read), raw in zip(readers, columns, strict=True)}
+            # A kind that has been given more fields since is compared in those that the receipt has.
+            current = FieldValues({name: now[name] for name in recorded.values if name in now})
+        rows.append((pk, recorded, qty, None, row_id, current, qty, None, revision_before, 0))
+    return rows
 
 
 def record_reconciliation(result: Reconciled, *, actor: str, using: str | None = None) -> Reconciliation:

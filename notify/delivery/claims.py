@@ -12,6 +12,7 @@ from django.db.models.functions import Cast, Lower
 from ..addresses import Recipients, spellings
 from ..conf import Conf
 from ..dialects import dialect_of
+from ..messages.wordings import load_wordings
 from ..models import Attempt, MailQueue, MailState, Suppression
 from ..notes import Note
 from ..steps import step_of
@@ -81,6 +82,7 @@ def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf, now: date
     """
     found = list(mails)
     gone = recheck(found, using=using, now=now) if now is not None else {}
+    load_wordings(found)
     final, numbers = attempts_of(found, using=using, conf=conf)
     travelled = companions_of(found, using=using, conf=conf)
     return [
@@ -173,6 +175,7 @@ def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime, co
     found = [other for other in rows if mailboxes_of(other, conf) == keys]
     # One whose event is gone is withdrawn by itself when its own turn comes.
     gone = recheck(found, using=using, now=now)
+    load_wordings(found)
     return tuple(other for other in found if other.pk not in gone)
 
 

@@ -13,6 +13,7 @@ from ..addresses import Recipients, mailbox_key, parse_recipients, wire_domain
 from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..messages.options import File, copies_of, options_of, without
+from ..messages.wordings import wording_of
 from ..models import Control, MailQueue
 from ..text import one_line
 from ..transports.base import Email
@@ -75,7 +76,7 @@ def render_together(leader: MailQueue, bodies: Sequence[tuple[MailQueue, Body]])
 
 def render_alone(mail: MailQueue) -> Body:
     """Return a mail's bodies from its frozen values. Raises: whatever a template or a value raises."""
-    return render_body(mail.template, values_of(mail), language=mail.language)
+    return render_body(mail.template, values_of(mail), language=mail.language, wording=wording_of(mail))
 
 
 def sender_of(conf: Conf) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from django.db import DatabaseError, Error, connections, router
+from django.db import DatabaseError, Error, connections, router, transaction
 from django.db.transaction import TransactionManagementError
 
 from ..checks import faults_of, is_storable_kind
@@ -94,6 +94,7 @@ def run_pass(
     is_stopping: Callable[[], bool] = lambda: False,
     now: datetime | None = None,
     pass_id: UUID | None = None,
+    atomic: bool = False,
 ) -> PassReport:
     """
     Run the steps of these kinds (all for None) once, under the pass lock, and log what happened.
@@ -102,21 +103,25 @@ def run_pass(
     ``baseline_since`` is a baseline of the events since a moment, for a database that was restored.
     ``is_locking`` False leaves the lock alone: each event still has exactly one message, only work may be done twice.
 
-    Transaction: its own, durable, many short ones; refused inside another.
+    Transaction: its own, durable, many short ones; refused inside another. With ``atomic`` the caller's instead, as in
+    a ``TestCase``: without the pass lock, and nothing is committed before the caller commits.
     Raises: UnknownStep, PassKnown, ImproperlyConfigured, TransactionManagementError; DatabaseError when not even the
     log can be written.
     """
     using = using or router.db_for_write(RunLog)
     connection = connections[using]
-    if connection.in_atomic_block or not connection.get_autocommit():
-        raise TransactionManagementError("run_pass commits by itself and cannot run inside a transaction")
+    if not atomic and (connection.in_atomic_block or not connection.get_autocommit()):
+        raise TransactionManagementError(
+            "run_pass commits by itself and cannot run inside a transaction; in a test take a TransactionTestCase, "
+            "or pass atomic=True to run in the test's own transaction"
+        )
     settings, steps = conf(), steps_of(kinds)
     started = time.monotonic()
     started_at = now or dialect_of(connection).now(connection)
     if pass_id is not None and RunLog.objects.using(using).filter(pass_id=pass_id).exists():
         raise PassKnown(f"pass {pass_id} is in the run log already; a pass has an id of its own")
     pass_id = pass_id or uuid.uuid4()
-    lock = PassLock(using=using) if is_locking else None
+    lock = PassLock(using=using) if is_locking and not atomic else None
     context = PassContext(
         using=using,
         pass_id=pass_id,
@@ -124,12 +129,16 @@ def run_pass(
         now=started_at,
         is_full=is_full,
         is_dry_run=is_dry_run,
+        is_durable=not atomic,
         is_baseline=is_baseline or baseline_since is not None,
         baseline_since=baseline_since,
         guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
         is_stopping=is_stopping,
     )
     running = RunningPass(context, PassLog(context, started, started_at))
+    if atomic:
+        with transaction.atomic(using=using):
+            return run_steps(running, steps)
     with pinging(context) as pinged:
         before = context.dialect.enter_pass(connection)
         try:

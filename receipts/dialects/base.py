@@ -13,6 +13,8 @@ from ..plans.canonical import Target
 
 #: Tables whose rows are never changed and never deleted.
 GUARDED_TABLES = ("receipts_changes", "receipts_audit", "receipts_leaf", "receipts_checkpoint")
+#: Columns of an audit row besides its change, in the order of `audit_fields`.
+AUDIT_COLUMNS = ("target_id", "revision_before", "revision_after", "qty", "state_before", "state_after", "fields")
 #: What the sealer's lock is called on a server; its number is the first eight bytes of the name's SHA-256, signed.
 SEAL_LOCK = "receipts_seal"
 SEAL_LOCK_NUMBER = int.from_bytes(hashlib.sha256(SEAL_LOCK.encode()).digest()[:8], signed=True)
@@ -36,6 +38,65 @@ class Shape:
     required_state: str
     assignments: str
     set_params: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class FieldColumn:
+    """A column that a kind compares, sets or records: its name in the rows that travel, in SQL, and its type."""
+
+    alias: str
+    column: str
+    type: str
+    is_text: bool
+
+
+@dataclass(frozen=True)
+class FieldShape:
+    """
+    A kind of change that names its fields, as SQL: quoted names, and what is set.
+
+    ``tenant`` and ``revision`` are empty and ``state`` is None where the kind compares none. Each of ``assignments``
+    is ``column = …`` and takes its part of ``set_params``.
+    """
+
+    table: str
+    source: str
+    id: str
+    tenant: str
+    compared: tuple[FieldColumn, ...]
+    settable: tuple[FieldColumn, ...]
+    recorded: tuple[FieldColumn, ...]
+    revision: str
+    state: FieldColumn | None
+    required_state: str
+    assignments: tuple[str, ...]
+    set_params: tuple[Any, ...]
+
+    def set_clause(self, approved: str) -> str:
+        """Return what stands behind SET, the plan's values coming from that table."""
+        settable = [f"{one.column} = {approved}.{one.alias}" for one in self.settable]
+        bumped = [f"{self.revision} = {self.table}.{self.revision} + 1"] if self.revision else []
+        return ", ".join([*self.assignments, *settable, *bumped])
+
+    def where_clause(self, approved: str, same: str) -> str:
+        """Return the comparison with a table of approved rows; ``same`` compares two values, NULL with NULL as well."""
+        parts = [f"{self.table}.{self.id} = {approved}.id"]
+        parts += [f"{self.table}.{self.tenant} = %s"] if self.tenant else []
+        parts += [same.format(f"{self.table}.{one.column}", f"{approved}.{one.alias}") for one in self.compared]
+        parts += [f"{self.table}.{self.state.column} = %s"] if self.state else []
+        return " AND ".join(parts)
+
+    def params(self, tenant: Any) -> list[Any]:
+        """Return the parameters of the UPDATE in their order, without those of the approved rows."""
+        return [*self.set_params, *self.where_params(tenant)]
+
+    def where_params(self, tenant: Any) -> list[Any]:
+        """Return the parameters of the comparison."""
+        return [*([tenant] if self.tenant else []), *([self.required_state] if self.state else [])]
+
+    def row_columns(self, table: str) -> str:
+        """Return the columns that `read_fields` reads: id and the recorded ones."""
+        return ", ".join([f"{table}.{self.id}", *(f"{table}.{one.column}" for one in self.recorded)])
 
 
 class Standing(NamedTuple):
@@ -106,6 +167,30 @@ class ReceiptsDialect(Dialect):
 
     def change_row(self, connection: BaseDatabaseWrapper, shape: Shape, tenant: str, target: Target) -> Standing | None:
         """Change one row if it is as approved, in one statement; return it as the UPDATE left it."""
+        raise NotImplementedError
+
+    def read_fields(
+        self, connection: BaseDatabaseWrapper, shape: FieldShape, tenant: Any, ids: Sequence[int], *, is_locked: bool
+    ) -> list[tuple[Any, ...]]:
+        """Return id and recorded columns of these rows as the driver gives them, in key order; locked in that order."""
+        raise NotImplementedError
+
+    def change_fields(
+        self, connection: BaseDatabaseWrapper, shape: FieldShape, tenant: Any, rows: Sequence[dict[str, Any]]
+    ) -> int:
+        """
+        Change every row that is as approved, in one statement; return how many.
+
+        ``rows`` have an id and a value for each alias, as `values.wire_value` makes it.
+        """
+        raise NotImplementedError
+
+    def audit_fields(self, connection: BaseDatabaseWrapper, change_id: str, rows: Sequence[Sequence[Any]]) -> None:
+        """
+        Write audit rows in one statement.
+
+        A row is target_id, revision before and after, qty, state before and after, and the fields as canonical JSON.
+        """
         raise NotImplementedError
 
     def is_collision(self, error: BaseException) -> bool:

@@ -3,7 +3,9 @@
 # Names in the SQL below come from model fields and are quoted; values are parameters.
 # ruff: noqa: S608
 
+import json
 from collections.abc import Sequence
+from typing import Any, cast
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -11,7 +13,18 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import PostgresqlDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, SEAL_LOCK_NUMBER, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
+from .base import (
+    AUDIT_COLUMNS,
+    GUARDED_TABLES,
+    SEAL_LOCK_NUMBER,
+    FieldShape,
+    GuardFlaw,
+    ReceiptsDialect,
+    Shape,
+    Standing,
+    Weakness,
+    one_blank,
+)
 
 #: Serialization failure, and deadlock. Source: PostgreSQL 18, appendix A, "PostgreSQL Error Codes".
 COLLISION_CODES = ("40001", "40P01")
@@ -143,6 +156,43 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
             )
             row = cursor.fetchone()
         return Standing(row[0], True, *row[1:]) if row else None
+
+    def read_fields(
+        self, connection: BaseDatabaseWrapper, shape: FieldShape, tenant: Any, ids: Sequence[int], *, is_locked: bool
+    ) -> list[tuple[Any, ...]]:
+        belongs = f" AND {shape.tenant} = %s" if shape.tenant else ""
+        lock = " FOR NO KEY UPDATE" if is_locked else ""
+        sql = f"""
+        SELECT {shape.row_columns(shape.table)} FROM {shape.source}
+        WHERE {shape.id} = ANY(%s::bigint[]){belongs}
+        ORDER BY {shape.id}{lock}"""
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [list(ids), *([tenant] if shape.tenant else [])])
+            return cast(list[tuple[Any, ...]], cursor.fetchall())
+
+    def change_fields(
+        self, connection: BaseDatabaseWrapper, shape: FieldShape, tenant: Any, rows: Sequence[dict[str, Any]]
+    ) -> int:
+        # Text travels as text: a cast to varchar(n) would cut it without a word.
+        columns = [f"{one.alias} {'text' if one.is_text else one.type}" for one in (*shape.compared, *shape.settable)]
+        sql = f"""
+        WITH approved AS MATERIALIZED (
+            SELECT * FROM jsonb_to_recordset(%s::jsonb) AS r({", ".join(["id bigint", *columns])})
+        )
+        UPDATE {shape.source} SET {shape.set_clause("approved")}
+        FROM approved WHERE {shape.where_clause("approved", "{} IS NOT DISTINCT FROM {}")}"""
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [json.dumps(rows), *shape.params(tenant)])
+            return int(cursor.rowcount)
+
+    def audit_fields(self, connection: BaseDatabaseWrapper, change_id: str, rows: Sequence[Sequence[Any]]) -> None:
+        types = ("bigint", "bigint", "bigint", "bigint", "text", "text", "jsonb")
+        arrays = ", ".join(f"%s::{name}[]" for name in types)
+        sql = f"""
+        INSERT INTO receipts_audit (change_id, {", ".join(AUDIT_COLUMNS)})
+        SELECT %s::varchar, * FROM unnest({arrays})"""
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [change_id, *(list(column) for column in zip(*rows, strict=True))])
 
     def is_collision(self, error: BaseException) -> bool:
         if not isinstance(error, DatabaseError):

@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from django.db import DatabaseError, IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -12,12 +13,25 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from kwit.db.dialect import COMPATIBILITY_LEVEL_MIN, ENGLISH, SqlServerDialect
 
 from ..plans.canonical import Target
-from .base import GUARDED_TABLES, SEAL_LOCK, GuardFlaw, ReceiptsDialect, Shape, Standing, Weakness, one_blank
+from .base import (
+    AUDIT_COLUMNS,
+    GUARDED_TABLES,
+    SEAL_LOCK,
+    FieldShape,
+    GuardFlaw,
+    ReceiptsDialect,
+    Shape,
+    Standing,
+    Weakness,
+    one_blank,
+)
 
 #: Rows per statement. One that takes 5,000 locks on one index locks the whole table instead (lock escalation), and
 #: looks whether to do so each 1,250 locks; a row costs one lock, or two while its UPDATE waits.
 SLICE_ROWS = 2000
 
+#: Compares text as it is, apart from blanks at its end.
+EXACT = "Latin1_General_100_BIN2"
 #: Deadlock victim; snapshot update conflict; snapshot invalidated by a change of the schema. SQLSTATE 40001 as
 #: mssql-python words it, the numbers as pyodbc appends them, and SQL Server's own words.
 COLLISION_MARKS = ("Serialization failure", "(1205)", "(3960)", "(3961)", "deadlock", "Snapshot isolation transaction")
@@ -156,6 +170,73 @@ WHERE held.{shape.revision} > %s;
         compared = [target.id, tenant, target.revision, target.qty, shape.required_state]
         rows = self.fetch(connection, sql, [*shape.set_params, *compared, target.revision])
         return Standing(rows[0][0], True, *rows[0][1:]) if rows else None
+
+    def read_fields(
+        self, connection: BaseDatabaseWrapper, shape: FieldShape, tenant: Any, ids: Sequence[int], *, is_locked: bool
+    ) -> list[tuple[Any, ...]]:
+        # In slices, below lock escalation; the key of the table variable and the LOOP JOIN make the order of the locks.
+        hint = " WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK)" if is_locked else ""
+        belongs = f" AND held.{shape.tenant} = %s" if shape.tenant else ""
+        sql = f"""
+SET NOCOUNT ON;
+DECLARE @asked TABLE (id bigint NOT NULL PRIMARY KEY);
+INSERT INTO @asked (id) SELECT r.id FROM OPENJSON(%s) WITH (id bigint '$') AS r;
+SELECT {shape.row_columns("held")}
+FROM @asked AS a INNER LOOP JOIN {shape.table} AS held{hint} ON held.{shape.id} = a.id{belongs}
+ORDER BY a.id
+OPTION (MAXDOP 1);
+"""
+        found: list[tuple[Any, ...]] = []
+        for at in range(0, len(ids), SLICE_ROWS):
+            params = [json.dumps(list(ids[at : at + SLICE_ROWS])), *([tenant] if shape.tenant else [])]
+            found += [tuple(row) for row in self.fetch(connection, sql, params)]
+        return found
+
+    def change_fields(
+        self, connection: BaseDatabaseWrapper, shape: FieldShape, tenant: Any, rows: Sequence[dict[str, Any]]
+    ) -> int:
+        carried = (*shape.compared, *shape.settable)
+        # Text is compared exactly, whatever its collation: its case, and the blanks at its end, which "=" leaves out.
+        text = {one.alias for one in shape.compared if one.is_text}
+        declared = "".join(f", {one.alias} {one.type} NULL" for one in carried)
+        read = "".join(f", {one.alias} {one.type} '$.{one.alias}'" for one in carried)
+        names = "".join(f", {one.alias}" for one in carried)
+        where = [f"{shape.table}.{shape.id} = a.id", *([f"{shape.table}.{shape.tenant} = %s"] if shape.tenant else [])]
+        for one in shape.compared:
+            pair = [f"{shape.table}.{one.column}", f"a.{one.alias}"]
+            sides = [f"{side} COLLATE {EXACT}, DATALENGTH({side})" if one.alias in text else side for side in pair]
+            where.append(f"EXISTS (SELECT {sides[0]} INTERSECT SELECT {sides[1]})")
+        where += [f"{shape.table}.{shape.state.column} = %s"] if shape.state else []
+        sql = f"""
+SET NOCOUNT ON;
+DECLARE @approved TABLE (id bigint NOT NULL PRIMARY KEY{declared});
+INSERT INTO @approved (id{names})
+SELECT r.id{names} FROM OPENJSON(%s) WITH (id bigint '$.id'{read}) AS r;
+DECLARE @changed bigint;
+UPDATE {shape.table} SET {shape.set_clause("a")}
+FROM @approved AS a INNER LOOP JOIN {shape.table} ON {shape.table}.{shape.id} = a.id
+WHERE {" AND ".join(where)};
+SET @changed = @@ROWCOUNT;
+SELECT @changed;
+"""
+        changed = 0
+        for at in range(0, len(rows), SLICE_ROWS):
+            params = [json.dumps(list(rows[at : at + SLICE_ROWS])), *shape.params(tenant)]
+            changed += int(self.fetch(connection, sql, params)[0][0])
+        return changed
+
+    def audit_fields(self, connection: BaseDatabaseWrapper, change_id: str, rows: Sequence[Sequence[Any]]) -> None:
+        types = ("bigint", "bigint", "bigint", "bigint", "nvarchar(40)", "nvarchar(40)", "nvarchar(max)")
+        pairs = list(enumerate(zip(AUDIT_COLUMNS, types, strict=True)))
+        read = ", ".join(f"{name} {kind} '$[{at}]'" for at, (name, kind) in pairs)
+        sql = f"""
+SET NOCOUNT ON;
+INSERT INTO receipts_audit (change_id, {", ".join(AUDIT_COLUMNS)})
+SELECT %s, {", ".join(f"r.{name}" for name in AUDIT_COLUMNS)} FROM OPENJSON(%s) WITH ({read}) AS r;
+SELECT 0;
+"""
+        for at in range(0, len(rows), SLICE_ROWS):
+            self.fetch(connection, sql, [change_id, json.dumps(rows[at : at + SLICE_ROWS])])
 
     def is_collision(self, error: BaseException) -> bool:
         if not isinstance(error, DatabaseError):

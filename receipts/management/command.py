@@ -15,6 +15,7 @@ from kwit.commands import EXIT_TRY_AGAIN, KwitCommand
 
 from ..api import Outcome, apply_surely, rehearse_change
 from ..apply import settling_command
+from ..change_types import get_kind
 from ..conf import load_settings
 from ..errors import Conflict, Flaw, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, UnknownKind
 from ..models import Change, StoredPlan
@@ -85,10 +86,19 @@ class PlanCommand(ReceiptsCommand):
         parser.add_argument("plan", metavar="PLAN", help="a .json, .csv or .xlsx file, or - for JSON on stdin")
         parser.add_argument("--change-id", help="with a CSV or XLSX: the change_id")
         parser.add_argument("--tenant", help="with a CSV or XLSX: the tenant")
+        parser.add_argument("--reason", default="", help="why; kept in the receipt")
+        parser.add_argument(
+            "--accept-hidden",
+            action="store_true",
+            help="take hidden rows, columns and sheets; the reason says how many",
+        )
+        parser.add_argument(
+            "--accept-formulas", action="store_true", help="take the last results of formulas; the reason says how many"
+        )
 
-    def read(self, options: dict[str, Any]) -> Plan:
-        """Read the plan from its file or from stdin."""
-        name = options["plan"]
+    def read(self, kind: str, options: dict[str, Any]) -> Plan:
+        """Read the plan of a kind from its file or from stdin."""
+        name, declared = options["plan"], get_kind(kind)
         try:
             data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         except OSError as error:
@@ -99,6 +109,9 @@ class PlanCommand(ReceiptsCommand):
             change_id=options["change_id"],
             tenant=options["tenant"],
             targets_max=load_settings().max_targets,
+            accept_hidden=options["accept_hidden"],
+            accept_formulas=options["accept_formulas"],
+            shape=declared,
         )
 
 
@@ -108,13 +121,12 @@ class BatchCommand(PlanCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--actor", default="", help="who does it; kept in the receipt")
-        parser.add_argument("--reason", default="", help="why; kept in the receipt")
         parser.add_argument("--dry-run", action="store_true", help="do everything, then undo it")
 
     def run(self, kind: str, options: dict[str, Any]) -> None:
         """Apply the plan as a change of this kind."""
         with self.refusals():
-            plan = self.read(options)
+            plan = self.read(kind, options)
             if options["dry_run"]:
                 return self.rehearse(kind, plan, options)
             outcome = self.apply(kind, plan, options)
@@ -129,7 +141,7 @@ class BatchCommand(PlanCommand):
                 tenant=plan.tenant,
                 targets=plan.targets,
                 actor=options["actor"],
-                reason=options["reason"],
+                reason=plan.reason(options["reason"]),
                 using=self.alias(options),
             )
         raise AssertionError  # for mypy: `settling` raises again

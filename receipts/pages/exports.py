@@ -20,7 +20,7 @@ from kwit.people.tenants import sees
 
 from ..models import Change, Reconciliation
 from ..receipt import Receipt
-from ..reconcile import Item
+from ..reconcile import FieldValues, Item
 from .badges import CATEGORIES, GENUINE, NOT_GENUINE
 from .receipt_rows import as_json
 from .seals import Mark, make_mark
@@ -41,6 +41,7 @@ CHUNK_ROWS = 500
 RECEIPT_HEAD = (
     *("change_id", "kind", "tenant", "actor", "reason", "created_at", "digest", "target_id"),
     *("revision_approved", "qty_approved", "revision_before", "revision_after", "qty", "state_before", "state_after"),
+    "fields",
 )
 
 
@@ -50,7 +51,7 @@ def receipt_rows(receipt: Receipt) -> Iterator[list[Any]]:
     approved, audit = {one.id: one for one in receipt.targets}, {one.target_id: one for one in receipt.audit}
     for pk in sorted({*approved, *audit}):
         plan = [approved[pk].revision, approved[pk].qty] if pk in approved else [None, None]
-        done = list(audit[pk][1:]) if pk in audit else [None] * 5
+        done = [*audit[pk][1:6], audit[pk].fields_text()] if pk in audit else [None] * 6
         yield [*head, receipt.digest, pk, *plan, *done]
 
 
@@ -90,7 +91,13 @@ def proof_document(request: HttpRequest, change: Change, proof: str) -> HttpResp
 ITEM_HEAD = (
     *("change_id", "reconciled_at", "actor", "target_id", "category"),
     *("revision_recorded", "revision_current", "qty_recorded", "qty_current", "state_recorded", "state_current"),
+    *("fields_recorded", "fields_current"),
 )
+
+
+def fields_text(row: Any) -> str:
+    """Return the fields of a row of a kind that names them; empty for others."""
+    return ", ".join(f"{name} {value}" for name, value in row.values.items()) if isinstance(row, FieldValues) else ""
 
 
 def item_rows(kept: Reconciliation, items: Iterable[Item]) -> Iterator[list[Any]]:
@@ -98,7 +105,8 @@ def item_rows(kept: Reconciliation, items: Iterable[Item]) -> Iterator[list[Any]
     for item in items:
         recorded, current = item.recorded or (None, None, None), item.current or (None, None, None)
         pairs = [value for pair in zip(recorded, current, strict=True) for value in pair]
-        yield [kept.change_id, kept.taken_at, kept.actor, item.id, item.category, *pairs]
+        fields = [fields_text(one) for one in (item.recorded, item.current)]
+        yield [kept.change_id, kept.taken_at, kept.actor, item.id, item.category, *pairs, *fields]
 
 
 def reconciliation_document(
@@ -149,6 +157,9 @@ COLUMNS: dict[str, Text] = {
     "qty_current": gettext_lazy("qty current"),
     "state_recorded": gettext_lazy("state recorded"),
     "state_current": gettext_lazy("state current"),
+    "fields": gettext_lazy("fields"),
+    "fields_recorded": gettext_lazy("fields recorded"),
+    "fields_current": gettext_lazy("fields current"),
 }
 
 

@@ -44,6 +44,8 @@ def problem_word(problem: str) -> Text:
     """Return a problem in words; ``not_<state>`` is a host project's own."""
     if problem in PROBLEMS:
         return PROBLEMS[problem]
+    if problem.endswith("_differs"):
+        return _("%s differs") % problem.removesuffix("_differs")
     return _("not %s") % problem.removeprefix("not_") if problem.startswith("not_") else problem
 
 

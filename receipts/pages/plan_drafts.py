@@ -67,6 +67,9 @@ def plannable(kind: str, rows: QuerySet[Any]) -> QuerySet[Any]:
         declared = get_kind(kind)
     except UnknownKind:
         return rows.none()
+    if not declared.is_plain:
+        state = declared.required_state
+        return rows if state is None else rows.filter(**{declared.state_field: state})
     return rows.filter(**{declared.state_field: declared.required_state, f"{declared.qty_field}__isnull": False})
 
 
@@ -82,7 +85,9 @@ def draft_page(kind: str, admin: ReadOnlyAdmin, request: HttpRequest, chosen: Se
     if len(chosen.keys) > limit:
         text = _("More than %d rows match, and a plan has no more than that. Narrow the filter down.")
         return turned_down(admin, request, text % limit)
-    tenants = list(chosen.rows.order_by().values_list(declared.tenant_field, flat=True).distinct()[:2])
+    if declared.tenant_field is None:
+        return turned_down(admin, request, _("These rows belong to no tenant: upload a plan that says who may see it."))
+    tenants = [str(one) for one in chosen.rows.order_by().values_list(declared.tenant_field, flat=True).distinct()[:2]]
     if len(tenants) > 1:
         return turned_down(admin, request, _("These rows are of several tenants; a plan is of one. Filter by tenant."))
     if tenants and not sees(request.user, tenants[0]):

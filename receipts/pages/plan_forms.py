@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from kwit.admin.components import NONE, Cell, Row, Table
 from kwit.people.tenants import User, of_model, sees, tenants_of
 
+from ..change_types import get_kind
 from ..conf import load_settings
 from ..errors import Flaw, InvalidPlan
 from ..models import Change, StoredPlan
@@ -37,7 +38,6 @@ DRAINED_BYTES_MAX = 4 * PLAN_BYTES_MAX
 PROBLEMS_SHOWN = 1_000
 #: Tenants named beside the field.
 TENANTS_NAMED = 10
-TEMPLATE = "id,revision,qty\r\n"
 
 
 class Quota(FileUploadHandler):
@@ -71,10 +71,21 @@ class ContentForm(forms.Form):
         required=False,
         strip=False,
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false"}),
-        help_text=gettext_lazy("JSON, or CSV with the columns id, revision and qty."),
+        help_text=gettext_lazy("JSON, or CSV with the columns of the kind: for most, id, revision and qty."),
     )
-    # The last one: what was typed before it is kept when the file is too long to be read.
+    # What was typed before it is kept when the file is too long to be read.
     file = forms.FileField(label=gettext_lazy("File"), required=False, allow_empty_file=True)
+
+    accept_hidden = forms.BooleanField(
+        label=gettext_lazy("Take hidden rows, columns and sheets"),
+        required=False,
+        help_text=gettext_lazy("The reason says how many."),
+    )
+    accept_formulas = forms.BooleanField(
+        label=gettext_lazy("Take the last results of formulas"),
+        required=False,
+        help_text=gettext_lazy("The reason says how many."),
+    )
 
     def __init__(self, *args: Any, quota: Quota | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -97,8 +108,8 @@ class ContentForm(forms.Form):
             self.add_error("file", _("Choose a file or paste the content, one of both."))
         return cleaned
 
-    def read(self, *, change_id: str | None, tenant: str | None) -> Plan:
-        """Read what was sent. Raises: InvalidPlan."""
+    def read(self, *, kind: str, change_id: str | None, tenant: str | None) -> Plan:
+        """Read what was sent as a plan of a kind. Raises: InvalidPlan, UnknownKind."""
         file: Any = self.cleaned_data.get("file")
         if file is not None:
             data, name = file.read(), file.name or "?"
@@ -108,7 +119,16 @@ class ContentForm(forms.Form):
                 text.encode(errors="replace"),
                 "pasted.json" if text.lstrip().startswith(("{", "[")) else "pasted.csv",
             )
-        return read_plan(data, name=name, change_id=change_id, tenant=tenant, targets_max=load_settings().max_targets)
+        return read_plan(
+            data,
+            name=name,
+            change_id=change_id,
+            tenant=tenant,
+            targets_max=load_settings().max_targets,
+            accept_hidden=self.cleaned_data.get("accept_hidden", False),
+            accept_formulas=self.cleaned_data.get("accept_formulas", False),
+            shape=get_kind(kind),
+        )
 
 
 class PlanForm(ContentForm):
@@ -125,7 +145,7 @@ class PlanForm(ContentForm):
     reason = forms.CharField(
         label=gettext_lazy("Reason"), required=False, max_length=REASON_CHARS_MAX, widget=forms.Textarea({"rows": 2})
     )
-    field_order = ("kind", "change_id", "tenant", "reason", "pasted", "file")
+    field_order = ("kind", "change_id", "tenant", "reason", "pasted", "file", "accept_hidden", "accept_formulas")
 
     def __init__(self, *args: Any, user: User, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -137,7 +157,7 @@ class PlanForm(ContentForm):
         change_id, tenant = (self.cleaned_data[name] or None for name in ("change_id", "tenant"))
         flaws: list[Flaw] = []
         try:
-            plan = self.read(change_id=change_id, tenant=tenant)
+            plan = self.read(kind=self.cleaned_data["kind"], change_id=change_id, tenant=tenant)
         except InvalidPlan as error:
             flaws, asked = list(error.flaws), tenant
         else:

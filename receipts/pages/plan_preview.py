@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -11,13 +12,15 @@ from django.utils.translation import ngettext
 
 from kwit.admin.components import NONE, Badge, Cell, Row, Section, Table, Text
 
-from ..change_types import get_kind
+from ..change_types import SET, get_kind
 from ..errors import Problem, UnknownKind
 from ..models import Change, StoredPlan
-from ..plans.canonical import Target, stored_targets
+from ..plans.canonical import FieldTarget, Target, stored_targets
 from ..plans.model import Plan
 from ..previews import preview_change
 from ..querysets import CLOSED_STATES, PlanState
+from ..receipt import is_readable
+from .field_tables import labels_of, plan_table
 from .plan_badges import problem_badge, problem_word
 
 #: Targets on one page; a plan may have ten thousand.
@@ -61,12 +64,22 @@ class Part:
 def content_of(plan: StoredPlan) -> Plan | None:
     """Return what a stored plan says, None when its targets, which plain SQL may have written, are none."""
     try:
-        targets = tuple(sorted(stored_targets(plan.targets)))
+        targets = tuple(sorted(stored_targets(plan.targets), key=itemgetter(0)))
+        if not all(is_readable(target) and is_of_kind(target, plan.kind) for target in targets):
+            return None
         content = Plan(change_id=plan.change_id, tenant=plan.tenant, targets=targets)
         content.digest(kind=plan.kind)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     return content if targets else None
+
+
+def is_of_kind(target: Target, kind: str) -> bool:
+    """Whether a target has the columns of a kind; also when nobody declares it any more."""
+    try:
+        return get_kind(kind).row_of(target) is not None
+    except UnknownKind:
+        return True
 
 
 def sheet_of(plan: StoredPlan, content: Plan) -> Sheet:
@@ -96,10 +109,15 @@ def attempt_of(plan: StoredPlan, content: Plan) -> Sheet:
     lines = [
         line_of(one, problems[one.id])
         if one.id in problems
-        else Line(id=one.id, problem="", approved=one, current={"revision": one.revision, "qty": one.qty})
+        else Line(id=one.id, problem="", approved=one, current=as_approved(one))
         for one in content.targets
     ]
     return Sheet(lines=lines, as_of=plan.decided_at, remarks=remarks)
+
+
+def as_approved(target: Target) -> dict[str, Any]:
+    """Return what was found of a row that was as approved."""
+    return {name: value for name, value in target._asdict().items() if name != "id" and not name.startswith(SET)}
 
 
 def line_of(target: Target, problem: Problem) -> Line:
@@ -124,6 +142,9 @@ def part_of(sheet: Sheet, *, only_failing: bool, after: int) -> Part:
 
 def table_of(sheet: Sheet, part: Part, *, kind: str, url: Callable[[int], str]) -> Table:
     """Return a page of targets, approved and current side by side, the differing cells marked."""
+    labels = labels_of(kind, [line.approved for line in part.lines if line.current is not None])
+    if labels or any(isinstance(line.approved, FieldTarget) for line in part.lines):
+        return plan_table(part.lines, kind=kind, labels=labels, is_compared=sheet.as_of is not None, url=url)
     required = required_state(kind)
     if sheet.as_of is None:
         rows = [Row(cells=approved_cells(line, url)) for line in part.lines]

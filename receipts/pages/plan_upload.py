@@ -14,6 +14,7 @@ from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Link
 
 from ..approvals import edit_plan, store_plan
+from ..change_types import each_kind
 from ..errors import InvalidPlan, NotApproved
 from ..models import StoredPlan
 from ..people import person_of
@@ -43,7 +44,9 @@ def upload_page(admin: ReadOnlyAdmin, request: HttpRequest, *, quota: Quota | No
     if not form.is_valid():
         return upload_form(admin, request, form)
     try:
-        return stored(admin, request, form.plan(), kind=form.cleaned_data["kind"], reason=form.cleaned_data["reason"])
+        plan = form.plan()
+        reason = plan.reason(form.cleaned_data["reason"])
+        return stored(admin, request, plan, kind=form.cleaned_data["kind"], reason=reason)
     except InvalidPlan as error:
         return upload_form(admin, request, form, error)
 
@@ -90,7 +93,10 @@ def upload_form(
         title=_("Upload a plan"),
         intro=_("A plan says which rows are to be changed, each with the revision and quantity that were looked at."),
         button=_("Keep as a draft"),
-        links=[Link(_("An empty CSV to fill in"), admin.url("template"))],
+        links=[
+            Link(_("An empty CSV to fill in: %s") % kind.name, admin.url("template", kind=kind.name))
+            for kind in each_kind()
+        ],
         back=admin.url("changelist"),
     )
 
@@ -108,7 +114,7 @@ def edit_page(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, *, q
     if not form.is_valid():
         return edit_form(admin, request, plan, form, shown)
     try:
-        content = form.read(change_id=plan.change_id, tenant=plan.tenant)
+        content = form.read(kind=plan.kind, change_id=plan.change_id, tenant=plan.tenant)
         return edited(admin, request, plan, content, shown=shown)
     except InvalidPlan as error:
         return edit_form(admin, request, plan, form, shown, error)

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db import connections, transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path
 from django.utils.translation import gettext as _
@@ -18,14 +18,17 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import NONE, Cell, Detail, Fact, Link, Row, Section
 from kwit.admin.filters import ChoiceFilter, Filter, FilterValues, FlagFilter, NumberFilter, equals, parse_filters
+from kwit.exports import csv_lines
 
 from ..change_types import get_kind
 from ..errors import UnknownKind
 from ..models import Change, StoredPlan
 from ..people import APPROVE_PERMISSION
-from ..plans.model import Plan
+from ..plans.canonical import FieldTarget
+from ..plans.model import COLUMNS, Plan
 from ..querysets import PlanState
 from .badges import key_of
+from .field_tables import columns_of
 from .plan_badges import STATES, kinds, states
 from .plan_decisions import (
     APPLY_PERMISSION,
@@ -37,7 +40,7 @@ from .plan_decisions import (
     withdraw_page,
 )
 from .plan_drafts import AGAIN_STATES, again_page
-from .plan_forms import TEMPLATE, quota_of
+from .plan_forms import quota_of
 from .plan_preview import content_of, part_of, section_of, sheet_of, verdict_of
 from .plan_upload import ADD_PERMISSION, UNSETTLED, edit_page, may_edit, upload_page
 
@@ -276,14 +279,24 @@ class StoredPlanAdmin(ReadOnlyAdmin):
         """Return an empty CSV."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return csv_file("plan.csv", TEMPLATE)
+        try:
+            columns = get_kind(request.GET["kind"]).columns if "kind" in request.GET else COLUMNS
+        except UnknownKind as error:
+            raise Http404 from error
+        return csv_file("plan.csv", ",".join(column.name for column in columns) + "\r\n")
 
     def targets_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Return a plan's targets as CSV; whole numbers only, which no spreadsheet takes for a formula."""
+        """Return a plan's targets as CSV, in the form in which a new plan may be sent."""
         content = content_of(self.get_row(request, str(pk)))
         targets = content.targets if content is not None else ()
-        lines = [f"{target.id:d},{target.revision:d},{target.qty:d}\r\n" for target in targets]
-        return csv_file(f"plan-{pk}.csv", TEMPLATE + "".join(lines))
+        names = ["id", *columns_of(targets)] if targets else [column.name for column in COLUMNS]
+        is_plain = not any(isinstance(target, FieldTarget) for target in targets)
+        rows = ([target._asdict().get(name) for name in names] for target in targets)
+        # Whole numbers only, which no spreadsheet takes for a formula; other values are made safe for it.
+        if is_plain:
+            lines = [",".join(map(str, row)) + "\r\n" for row in rows]
+            return csv_file(f"plan-{pk}.csv", ",".join(names) + "\r\n" + "".join(lines))
+        return csv_file(f"plan-{pk}.csv", "".join(csv_lines(names, rows)))
 
 
 def applied_or_closed(plan: StoredPlan) -> str:

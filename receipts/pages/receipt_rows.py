@@ -10,7 +10,7 @@ from kwit.admin.filters import INT64_MAX
 from ..models import Audit, Change, Reconciliation
 from ..plans.canonical import Target
 from ..receipt import WHOLE_PROBLEMS, AuditRow, Disagreement, Receipt, readable_targets
-from ..reconcile import Item, Row
+from ..reconcile import FieldValues, Item, Row
 
 #: Rows of one page.
 ROWS_SHOWN = 100
@@ -84,7 +84,10 @@ def stored_items(kept: Reconciliation) -> dict[int, Item]:
 
 def row_of(values: Mapping[str, Any] | None) -> Any:
     """Return a stored row, None for none."""
-    return None if values is None else Row(values["revision"], values["qty"], values["state"])
+    if values is None:
+        return None
+    is_plain = values.keys() == set(Row._fields)
+    return Row(values["revision"], values["qty"], values["state"]) if is_plain else FieldValues(values)
 
 
 def items_after(kept: Reconciliation, category: str, after: int | None, *, limit: int | None = None) -> list[Item]:
@@ -116,6 +119,9 @@ def items_after(kept: Reconciliation, category: str, after: int | None, *, limit
 
 def matching(audit: AuditRow) -> Item:
     """Return the item of a row that stood as recorded."""
+    if audit.fields:
+        values = FieldValues({name: one["after"] for name, one in audit.fields.items()})
+        return Item(audit.target_id, "match", values, values)
     row = Row(audit.revision_after, audit.qty, audit.state_after)
     return Item(audit.target_id, "match", row, row)
 

@@ -32,6 +32,7 @@ from ..reconcile import CATEGORIES as COUNTED
 from ..reconcile import reconcile, record_reconciliation
 from .badges import FOUND, GENUINE, NEVER, NOT_GENUINE, counts_text, key_from, key_of, receipt_url, url
 from .exports import CHUNK_ROWS, DOCUMENTS, LISTS, proof_document, receipt_document, receipts_stream
+from .field_tables import audit_table
 from .plan_badges import STATES
 from .receipt_rows import ROWS_SHOWN, Line, lines_after, place_of, receipt_of, targets_of
 from .reconcile import HISTORY_HEAD, HISTORY_NUMBERS, history_row
@@ -152,7 +153,10 @@ class ChangeAdmin(ReadOnlyAdmin):
             sections.append(Section(title=_("Reason"), text=row.reason))
         if problem := undeclared(row.kind):
             sections.append(Section(text=problem))
+        audited = [one.audit for one in lines[:ROWS_SHOWN] if one.audit is not None and one.audit.fields]
         table = Table(head=line_head(), rows=[line_row(one) for one in lines[:ROWS_SHOWN]], numbers=LINE_NUMBERS)
+        if audited:
+            table = audit_table(audited)
         sections.append(Section(title=_("As committed"), table=table, pages=pages))
         if request.user.has_perm(RESULTS_PERMISSION):
             sections.append(self.history(row))
@@ -173,6 +177,8 @@ class ChangeAdmin(ReadOnlyAdmin):
             Fact(name=_("tenant"), cell=Cell(text=row.tenant, url=url("change", tenant=row.tenant))),
             Fact(name=_("targets"), cell=Cell(text=NONE if targets is None else len(targets))),
             Fact(name=_("by"), cell=Cell(text=row.actor or NONE)),
+            *([Fact(name=_("author"), cell=Cell(text=row.author))] if row.author else []),
+            *([Fact(name=_("approver"), cell=Cell(text=row.approver))] if row.approver else []),
             Fact(name=_("committed"), cell=Cell(at=row.created_at)),
             Fact(name=_("digest"), cell=Cell(text=row.digest, is_code=True)),
             Fact(name=_("digest is"), cell=Cell(badge=GENUINE if is_genuine else NOT_GENUINE)),

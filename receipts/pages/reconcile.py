@@ -21,6 +21,7 @@ from ..reconcile import Item, found_in
 from ..reconcile import Row as StandingRow
 from .badges import CATEGORIES, FOUND, receipt_url, url
 from .exports import DOCUMENTS, reconciliation_document
+from .field_tables import has_fields, item_cells
 from .receipt_rows import ROWS_SHOWN, items_after, place_of, receipt_of
 
 EXPORT_PERMISSION = "receipts.export"
@@ -93,9 +94,7 @@ class ReconciliationAdmin(ReadOnlyAdmin):
                 Section(
                     title=_("Recorded and current, as of then"),
                     choices=choices_of(row, category),
-                    table=Table(
-                        head=item_head(), rows=[item_row(item) for item in items[:ROWS_SHOWN]], numbers=ITEM_NUMBERS
-                    ),
+                    table=items_table(items[:ROWS_SHOWN]),
                     text="" if items else _("Nothing here."),
                     pages=pages_of(row, category, after, items),
                 ),
@@ -187,6 +186,15 @@ def pages_of(row: Reconciliation, category: str, after: int | None, items: Seque
         last = items[ROWS_SHOWN - 1].id
         found.append(Link(_("Next page"), url("reconciliation", "change", row.pk, **query, after=last)))
     return found
+
+
+def items_table(items: Sequence[Item]) -> Table:
+    """Return a page of targets, recorded and current side by side."""
+    if has_fields(items):
+        rows = [Row(cells=[*item_row(item).cells[:2], *item_cells(item)]) for item in items]
+        head = [*item_head()[:2], _("recorded"), _("current, where it differs")]
+        return Table(head=head, rows=rows, numbers=frozenset({0}))
+    return Table(head=item_head(), rows=[item_row(item) for item in items], numbers=ITEM_NUMBERS)
 
 
 def item_head() -> list[str]:

@@ -9,13 +9,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import Flaw, InvalidPlan, Words
-from .canonical import Target, canonical_targets, digest
+from .canonical import FieldTarget, Target, canonical_targets, digest
 from .limits import PLAN_BYTES_MAX, Flaws, shortened, visible
 from .readers import MISSING, PLAIN_INTEGER, Content, Request, count_problem, json_place
 from .sheets import REFUSED
@@ -105,6 +106,15 @@ class Plan:
     change_id: str
     tenant: str
     targets: tuple[Target, ...]
+    #: What was taken of its file although nobody sees it: hidden rows, columns and sheets, and formulas' last results.
+    hidden: int = field(default=0, compare=False)
+    formulas: int = field(default=0, compare=False)
+
+    def reason(self, given: str) -> str:
+        """Return a reason together with what was taken of the file, so that plan and receipt say it."""
+        counts = [(self.formulas, "formulas"), (self.hidden, "hidden rows, columns or sheets")]
+        taken = " and ".join(f"{count} {what}" for count, what in counts if count)
+        return f"{given} (the file was taken with {taken})".strip() if taken else given
 
     @cached_property
     def canonical(self) -> str:
@@ -144,7 +154,38 @@ def check_author(author: str) -> None:
         raise InvalidPlan([Flaw("author", Words("is empty: four eyes need to know whose the first two are"))])
 
 
-def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target], targets_max: int) -> Plan:
+class Shape(Protocol):
+    """What a kind of change makes of a plan: its columns, and a target of their values."""
+
+    @property
+    def columns(self) -> Sequence[Any]: ...
+
+    def target(self, row: list[Any]) -> Target: ...
+
+    def row_of(self, target: Any) -> list[Any] | None: ...
+
+
+class PlainShape:
+    """The plan of a kind that compares revision and qty."""
+
+    columns = COLUMNS
+
+    def target(self, row: list[Any]) -> Target:
+        """Return a target."""
+        return Target(*row)
+
+    def row_of(self, target: Any) -> list[Any] | None:
+        """Return the values of a target, None for what is none."""
+        is_plain = isinstance(target, Target) and not isinstance(target, FieldTarget)
+        return [target.id, target.revision, target.qty] if is_plain else None
+
+
+PLAIN = PlainShape()
+
+
+def checked_plan(
+    *, change_id: str, tenant: str, targets: Iterable[Target], targets_max: int, shape: Shape = PLAIN
+) -> Plan:
     """
     Return the plan that these arguments make.
 
@@ -152,16 +193,18 @@ def checked_plan(*, change_id: str, tenant: str, targets: Iterable[Target], targ
     """
     rows, numbers, flaws = [], [], Flaws()
     for at, target in enumerate(targets):
-        if isinstance(target, Target):
-            rows.append([target.id, target.revision, target.qty])
+        row = shape.row_of(target)
+        if row is not None:
+            rows.append(row)
             numbers.append(at + 1)
         else:
-            given = shortened(target)
-            flaws.add(Flaw(json_place(("targets", at)), Words("must be a target, not %(given)s", given=given), at + 1))
+            given, names = shortened(target), ", ".join(column.name for column in shape.columns)
+            text = Words("must be a target with %(names)s, not %(given)s", names=names, given=given)
+            flaws.add(Flaw(json_place(("targets", at)), text, at + 1))
     if not 1 <= len(rows) + len(flaws) <= targets_max:
         flaws.raise_any([Flaw("targets", count_problem(len(rows) + len(flaws), targets_max))])
     content = Content(rows=rows, numbers=numbers, names={"change_id": change_id, "tenant": tenant}, flaws=flaws)
-    return plan_in(content)
+    return plan_in(content, shape=shape)
 
 
 def read_plan(
@@ -173,6 +216,8 @@ def read_plan(
     tenant: str | None = None,
     accept_hidden: bool = False,
     accept_formulas: bool = False,
+    mapping: Mapping[str, str] | None = None,
+    shape: Shape = PLAIN,
 ) -> Plan:
     """
     Read a plan file in a process of its own; its name tells the format, ``-`` being JSON.
@@ -189,16 +234,17 @@ def read_plan(
         raise InvalidPlan([Flaw(visible(name), text)])
     request = Request(
         suffix=suffix,
-        columns=[column.name for column in COLUMNS],
+        columns=[column.name for column in shape.columns],
         targets_max=targets_max,
         accept_hidden=accept_hidden,
         accept_formulas=accept_formulas,
+        mapping=mapping or {},
     )
     given = {key: value for key, value in (("change_id", change_id), ("tenant", tenant)) if value is not None}
-    return plan_in(read_apart(data, request), given=given)
+    return plan_in(read_apart(data, request), given=given, shape=shape)
 
 
-def plan_in(content: Content, *, given: Mapping[str, str] | None = None) -> Plan:
+def plan_in(content: Content, *, given: Mapping[str, str] | None = None, shape: Shape = PLAIN) -> Plan:
     """
     Return the plan that a content makes; what is given beside the file must say the same as the file.
 
@@ -219,21 +265,27 @@ def plan_in(content: Content, *, given: Mapping[str, str] | None = None) -> Plan
             flaws, key, value, where=where, chars_max=chars_max, check=checked_key, is_required=True
         )
     found: list[Flaw] = []
-    values = checked_values(content, found)
+    values = checked_values(content, found, shape.columns)
     flaws += sorted([*found, *content.flaws], key=lambda flaw: flaw.row or 0)
     flaws.raise_any()
-    targets = tuple(sorted(Target(*row) for row in values))
-    return Plan(change_id=texts["change_id"], tenant=texts["tenant"], targets=targets)
+    targets = tuple(sorted(map(shape.target, values), key=itemgetter(0)))
+    return Plan(
+        change_id=texts["change_id"],
+        tenant=texts["tenant"],
+        targets=targets,
+        hidden=content.hidden,
+        formulas=content.formulas,
+    )
 
 
-def checked_values(content: Content, flaws: list[Flaw]) -> list[list[Any]]:
+def checked_values(content: Content, flaws: list[Flaw], columns: Sequence[Any]) -> list[list[Any]]:
     """Return the targets' values; add what is wrong with them."""
     limited, is_table = Flaws(), bool(content.header)
     values = []
     try:
         for at, row in enumerate(content.rows):
             checked = []
-            for column, value in zip(COLUMNS, row, strict=True):
+            for column, value in zip(columns, row, strict=True):
                 if value is REFUSED:
                     continue
                 try:

@@ -88,8 +88,8 @@ def test_a_batch_is_applied_whole_and_leaves_its_receipt():
     assert receipt.targets == (Target(second.pk, 0, 3), Target(first.pk, 4, 10))
     assert receipt.is_genuine
     assert [tuple(row) for row in receipt.audit] == [
-        (second.pk, 0, 1, 3, "pending", "cancelled"),
-        (first.pk, 4, 5, 10, "pending", "cancelled"),
+        (second.pk, 0, 1, 3, "pending", "cancelled", None),
+        (first.pk, 4, 5, 10, "pending", "cancelled", None),
     ]
 
 

@@ -55,7 +55,9 @@ class Command(ReceiptsCommand):
 def as_lines(receipt: Receipt) -> list[str]:
     """Return a receipt as lines."""
     rows = [
-        f"  {row.target_id}: revision {row.revision_before} -> {row.revision_after}, qty {row.qty}, "
+        f"  {row.target_id}: {row.fields_text()}"
+        if row.fields
+        else f"  {row.target_id}: revision {row.revision_before} -> {row.revision_after}, qty {row.qty}, "
         f"{row.state_before} -> {row.state_after}"
         for row in receipt.audit
     ]

@@ -16,18 +16,17 @@ class Command(PlanCommand):
         super().add_arguments(parser)
         parser.add_argument("--kind", required=True, help="the kind of change, as an app's changes.py declares it")
         parser.add_argument("--author", required=True, help="who wrote it; somebody else approves it")
-        parser.add_argument("--reason", default="", help="why; kept in the receipt")
 
     def handle(self, *args: Any, **options: Any) -> None:
         with self.refusals():
-            plan = self.read(options)
+            plan = self.read(options["kind"], options)
             stored = store_plan(
                 kind=options["kind"],
                 change_id=plan.change_id,
                 tenant=plan.tenant,
                 targets=plan.targets,
                 author=options["author"],
-                reason=options["reason"],
+                reason=plan.reason(options["reason"]),
                 using=self.alias(options),
             )
             content = {"plan": stored.pk, "change_id": plan.change_id, "digest": stored.digest}
