@@ -208,6 +208,8 @@ class MailQueue(models.Model):
             models.Index(fields=["state", "due_at"], name="ix_notify_mail_queue_due"),
             # From a pass to its mails.
             models.Index(fields=["pass_id"], name="ix_notify_mail_queue_pass"),
+            # The oldest, for retention.
+            models.Index(fields=["created_at"], name="ix_notify_mail_queue_age"),
             # The lists of one tenant: newest first, and by state, the longest due first.
             TenantIndex(fields=["tenant", "id"], name="ix_notify_mail_queue_tenant"),
             TenantIndex(fields=["tenant", "state", "due_at"], name="ix_notify_mail_queue_whose"),
@@ -299,6 +301,10 @@ class AttemptOutcome(models.TextChoices):
     SUPPRESSED = "suppressed"
     #: Something unexpected, before anything was sent.
     ERROR = "error"
+    #: After it was sent, by a report: it came back; the recipient calls it spam; it is in the mailbox.
+    BOUNCED = "bounced"
+    COMPLAINED = "complained"
+    DELIVERED = "delivered"
 
 
 class Attempt(models.Model):
@@ -418,10 +424,20 @@ class Epoch(models.Model):
         return f"{self.database} {self.number}"
 
 
-class Suppression(models.Model):
-    """One address that gets no mail, whatever happens; in lower case."""
+class SuppressionCause(models.TextChoices):
+    MANUAL = "manual"
+    REFUSED = "refused"
+    BOUNCED = "bounced"
+    COMPLAINED = "complained"
+    LINK = "link"
 
-    address = models.CharField(max_length=ADDRESS_LENGTH_MAX, unique=True)
+
+class Suppression(models.Model):
+    """One address that gets no mail, in lower case: of one kind, or (kind empty) whatever happens."""
+
+    address = models.CharField(max_length=ADDRESS_LENGTH_MAX)
+    kind = ExactCharField(max_length=KIND_LENGTH_MAX, db_default="", blank=True)
+    cause = models.CharField(max_length=10, choices=SuppressionCause.choices, db_default=SuppressionCause.MANUAL)
     reason = models.TextField(db_default="", blank=True)
     since = UtcDateTimeField(db_default=UtcNow())
 
@@ -432,7 +448,9 @@ class Suppression(models.Model):
         verbose_name = _("suppressed address")
         verbose_name_plural = _("suppression list")
         constraints = [
-            models.CheckConstraint(condition=Q(address=Lower("address")), name="ck_notify_suppression_lower")
+            models.UniqueConstraint(fields=["address", "kind"], name="uq_notify_suppression"),
+            models.CheckConstraint(condition=Q(address=Lower("address")), name="ck_notify_suppression_lower"),
+            models.CheckConstraint(condition=Q(cause__in=SuppressionCause.values), name="ck_notify_suppression_cause"),
         ]
 
     def __str__(self) -> str:

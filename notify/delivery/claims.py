@@ -22,8 +22,6 @@ from .schedule import digest_window
 
 #: Mails in one digest: nobody reads a mail of more; the rest makes the next one.
 DIGEST_MAILS_MAX = 100
-#: Below the 2,100 parameters of SQL Server.
-ADDRESSES_PER_QUERY = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,10 +195,7 @@ def stored_spellings(keys: Collection[str]) -> list[str]:
     ]
 
 
-def suppressed_among(claims: Iterable[Claim], *, using: str, conf: Conf) -> frozenset[str]:
-    """Return which addresses of these mails are on the suppression list now."""
-    asked = sorted({key_of(address, conf) for claim in claims for address in claim.recipients.good})
-    rows, found = Suppression.objects.using(using), set[str]()
-    for start in range(0, len(asked), ADDRESSES_PER_QUERY):
-        found |= rows.among(asked[start : start + ADDRESSES_PER_QUERY])
-    return frozenset(found)
+def suppressed_among(claims: Iterable[Claim], *, using: str, conf: Conf) -> frozenset[tuple[str, str]]:
+    """Return which addresses of these mails are on the suppression list now, and for which kind."""
+    asked = {key_of(address, conf) for claim in claims for address in claim.recipients.good}
+    return frozenset(Suppression.objects.using(using).among(asked))

@@ -104,7 +104,7 @@ class DeliveryRun:
     asking: dict[int, Begin] = field(default_factory=dict)
     #: Ids of mails that go as part of a digest.
     joined: set[int] = field(default_factory=set)
-    suppressed: frozenset[str] = frozenset()
+    suppressed: frozenset[tuple[str, str]] = frozenset()
     #: Mails that were deferred for what may be the channel's trouble, until another mail says which, and their errors.
     suspects: dict[int, Claim] = field(default_factory=dict)
     #: With NOTIFY_RATE: the moments at which the next mails may go.

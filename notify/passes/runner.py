@@ -20,6 +20,7 @@ from ..errors import LockLost, LockUnusable, PassKnown
 from ..messages.builder import Message
 from ..models import ERROR_CHARS_MAX, KIND_LENGTH_MAX, Outcome, RunLog
 from ..notes import Note, english, note
+from ..retention import prune_mails
 from ..steps import Step, steps_of
 from ..text import stored
 from .context import PassContext, StepProgress
@@ -297,11 +298,19 @@ def exception_note(error: Exception) -> Note:
 
 
 def prune(running: RunningPass) -> None:
-    """Prune the run log; that this failed is a warning."""
+    """Prune the run log and a bounded part of the old mails; that this failed is a warning."""
     if running.context.is_dry_run or running.context.is_stopping():
         return
+    settings = running.context.conf
     try:
         running.log.prune()
+        if settings.MAIL_RETENTION_DAYS is not None:
+            prune_mails(
+                now=running.log.started_at,
+                days=settings.MAIL_RETENTION_DAYS,
+                limit=settings.MAIL_PRUNE_BATCH,
+                using=running.context.using,
+            )
     except LockLost as error:
         running.errors.append(error.note)
     except DatabaseError as error:
