@@ -29,7 +29,6 @@ OURS = (
     "kwit.admin.",
     "kwit.api",
     "receipts.plans.workbook",
-    "receipts.plans.subprocess",
 )
 
 PROGRAM = """
