@@ -1,8 +1,8 @@
 """
-A price list (two compared fields, two set ones) against what one would write by hand, on the same rows in the same run.
+A price list (two compared fields, two set ones) against what one would write by hand, on the same rows in one run.
 
-(a) is one UPDATE and one INSERT per row, each pair in a savepoint; (b) is the bare set-based SQL of the same effect: one
-locking read, one UPDATE … RETURNING, one INSERT of audit rows and one of the receipt. Each run has fresh rows.
+(a) is one UPDATE and one INSERT per row, each pair in a savepoint; (b) is the bare set-based SQL of the same effect:
+one locking read, one UPDATE … RETURNING, one INSERT of audit rows and one of the receipt. Each run has fresh rows.
 """
 
 import itertools
@@ -26,7 +26,8 @@ def fresh_rows(count: int) -> list[Row]:
     prices = (Price(tenant=TENANT, article=f"B-{number}", price="10.00", currency="EUR") for _ in range(count))
     Price.objects.bulk_create(prices, batch_size=5_000)
     ids = Price.objects.filter(article=f"B-{number}").order_by("pk").values_list("pk", flat=True)
-    return [(pk, "10.00", "EUR", "12.50", "2026-02-01") for pk in ids]
+    # Each row gets a price of its own, as in a real list.
+    return [(pk, "10.00", "EUR", f"{11 + pk % 5_000}.{pk % 100:02}", "2026-02-01") for pk in ids]
 
 
 def with_engine(change_id: str, rows: list[Row]) -> None:

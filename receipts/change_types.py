@@ -40,12 +40,8 @@ class PlanColumn:
 
     def parse(self, value: Any, *, is_text: bool) -> Any:
         """Return the value that stands in a plan. Raises: ValueError."""
-        kept = values.parse_value(self.field, value, is_text=is_text)
-        if self.is_set and self.is_validated:
-            if getattr(self.field, "null", False) and kept is None:
-                return None
-            values.validate(self.field, kept)
-        return kept
+        is_checked = self.is_set and self.is_validated
+        return values.parse_value(self.field, value, is_text=is_text, is_checked=is_checked)
 
 
 @dataclass(frozen=True, kw_only=True)
