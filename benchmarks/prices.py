@@ -76,8 +76,8 @@ def bare_sql(change_id: str, rows: list[Row]) -> None:
         columns = [list(column) for column in zip(*rows, strict=True)]
         arrays = "%s::bigint[], %s::numeric[], %s::text[], %s::numeric[], %s::date[]"
         plan = f"SELECT * FROM unnest({arrays}) AS p(id, price, currency, new_price, new_date)"
-        lock, table = " FOR NO KEY UPDATE OF l", "unnest(%s::bigint[], %s::text[]) AS c(id, fields)"
-        audit = f"{AUDIT} SELECT %s, id, fields::jsonb FROM {table}"
+        lock = " FOR NO KEY UPDATE OF l"
+        audit = f"{AUDIT} SELECT %s, (c->>0)::bigint, c->1 FROM jsonb_array_elements(%s::jsonb) AS r(c)"
     else:
         columns = [json.dumps(rows)]
         names = ("id", "price", "currency", "new_price", "new_date")
@@ -103,11 +103,10 @@ def bare_sql(change_id: str, rows: list[Row]) -> None:
         back = cursor.fetchall()
         assert len(back) == len(rows)
         found = [
-            [new[0], json.dumps({"price": [str(old[1]), str(new[1])], "valid_from": [str(old[3]), str(new[2])]})]
+            [new[0], {"price": [str(old[1]), str(new[1])], "valid_from": [str(old[3]), str(new[2])]}]
             for old, new in zip(before, sorted(back), strict=True)
         ]
-        sent = [list(column) for column in zip(*found, strict=True)] if len(columns) > 1 else [json.dumps(found)]
-        cursor.execute(audit, [change_id, *sent])
+        cursor.execute(audit, [change_id, json.dumps(found)])
 
 
 def median_apply(call: Callable[..., None], count: int, *, repeats: int) -> float:
