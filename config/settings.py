@@ -4,6 +4,7 @@ The reference project's settings; the only reader of the environment.
 Each variable stands in ``.env.example`` with its meaning. A secret has no default outside ``DEBUG``.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -100,11 +101,29 @@ SQLITE_OPTIONS = {
 }
 
 
+def is_read_only(name: str) -> bool:
+    """Whether a SQLite database is there and cannot be written: a copy that somebody looks at."""
+    return name != ":memory:" and Path(name).is_file() and not os.access(name, os.W_OK)
+
+
+def read_only(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Return how to open a file that cannot be written: without a pragma or a transaction that would write."""
+    path = path.resolve()
+    # SQLite reads a file in WAL mode by way of one beside it. Where it can make none, nothing can be written there by
+    # anybody else either, unless what was written last still waits in a WAL.
+    wal = path.with_name(f"{path.name}-wal")
+    is_frozen = not os.access(path.parent, os.W_OK) and not (wal.is_file() and wal.stat().st_size)
+    kept = {name: value for name, value in options.items() if name not in ("init_command", "transaction_mode")}
+    return {"NAME": f"{path.as_uri()}?{'immutable=1' if is_frozen else 'mode=ro'}", "OPTIONS": kept}
+
+
 def promising(parsed: dict[str, Any], *, variable: str = "DATABASE_URL") -> dict[str, Any]:
     """Give a database the options that Kwit's promises rest on. Raises: ImproperlyConfigured, for a folder."""
     if parsed["ENGINE"] == "django.db.backends.sqlite3":
         parsed["OPTIONS"] = {**SQLITE_OPTIONS, **parsed.get("OPTIONS", {})}
-        if parsed["NAME"] != ":memory:":
+        if is_read_only(parsed["NAME"]):
+            parsed |= read_only(Path(parsed["NAME"]), parsed["OPTIONS"])
+        elif parsed["NAME"] != ":memory:":
             folder = Path(parsed["NAME"]).parent
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -156,6 +175,12 @@ NOTIFY = {
     "PAUSE": env.duration("NOTIFY_PAUSE", default="00:01:00"),
     "PAUSE_MAX": env.duration("NOTIFY_PAUSE_MAX", default="01:00:00"),
     "SUPPRESS_REFUSED": env.bool("NOTIFY_SUPPRESS_REFUSED", default=False),
+    "SUPPRESS_BOUNCED": env.bool("NOTIFY_SUPPRESS_BOUNCED", default=False),
+    "SUPPRESS_COMPLAINED": env.bool("NOTIFY_SUPPRESS_COMPLAINED", default=False),
+    "BOUNCE_ADDRESS": env.str("NOTIFY_BOUNCE_ADDRESS", default=""),
+    "UNSUBSCRIBE_LINKS": env.bool("NOTIFY_UNSUBSCRIBE_LINKS", default=False),
+    "MAIL_RETENTION_DAYS": env.int("NOTIFY_MAIL_RETENTION_DAYS", default=0) or None,
+    "MAIL_PRUNE_BATCH": env.int("NOTIFY_MAIL_PRUNE_BATCH", default=1000),
     "DIGEST": env.duration("NOTIFY_DIGEST", default="00:15:00"),
     "QUIET_HOURS": env.str("NOTIFY_QUIET_HOURS", default=""),
     "SINK": env.str("NOTIFY_SINK", default=""),

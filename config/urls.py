@@ -18,6 +18,7 @@ if settings.ACCOUNTS:
     urlpatterns += [path("accounts/", include(accounts.urlpatterns()))]
 urlpatterns += [
     path("admin/", admin.site.urls),
+    path("", include("notify.urls")),
     path("", include("kwit.urls")),
     path("", RedirectView.as_view(pattern_name="admin:index")),
 ]

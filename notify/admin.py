@@ -5,4 +5,16 @@ from django.apps import apps
 from kwit.commands import is_recurring_command
 
 if apps.is_installed("kwit") and not is_recurring_command():
-    from .pages import api, channels, control, dashboard, mails, metrics, runs, suppressions, tasks  # noqa: F401
+    from .pages import (  # noqa: F401
+        api,
+        channels,
+        control,
+        dashboard,
+        deliveries,
+        mails,
+        metrics,
+        runs,
+        suppressions,
+        tasks,
+        wordings,
+    )

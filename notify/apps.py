@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -30,5 +30,10 @@ class NotifyConfig(AppConfig):
 
         if not is_recurring_command():
             from . import mail_checks  # noqa: F401
+
+            if apps.is_installed("anymail"):
+                from .delivery import anymail
+
+                anymail.connect()
 
         autodiscover_modules("notifications")

@@ -99,6 +99,17 @@ class Conf:
     PAUSE_MAX: timedelta = timedelta(hours=1)
     #: Whether a hard refusal of a mailbox puts it on the suppression list.
     SUPPRESS_REFUSED: bool = False
+    #: Whether a mail that comes back because there is no such mailbox does; whether a complaint does.
+    SUPPRESS_BOUNCED: bool = False
+    SUPPRESS_COMPLAINED: bool = False
+    #: Where reports about mails that were sent come back to, as ``bounces@example.org``: each mail has an address of
+    #: its own there, ``bounces+TOKEN@example.org``. Empty: to the sender, and nobody reads them.
+    BOUNCE_ADDRESS: str = ""
+    #: Whether a mail to one recipient has a link by which he unsubscribes from its kind (RFC 8058); needs SITE_URL.
+    UNSUBSCRIBE_LINKS: bool = False
+    #: Days after which finished mails are deleted; None keeps them. And the most that one pass deletes.
+    MAIL_RETENTION_DAYS: float | None = None
+    MAIL_PRUNE_BATCH: int = 1000
     #: How long a mail of a step with ``digest`` waits for others to the same recipient.
     DIGEST: timedelta = timedelta(minutes=15)
     #: When steps with ``keeps_quiet_hours`` send nothing, in the recipient's time zone: ``22:00-07:00``.
@@ -120,16 +131,13 @@ class Conf:
             is_too_small = not wrong and is_number and value is not None and not value >= LEAST[field.type]
             if wrong or is_too_small or (isinstance(value, timedelta) and value <= timedelta(0)):
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {described}, not {value!r}")
-            is_too_large = (
-                value > NUMBER_MAX if field.type is int else field.type is timedelta and value.days > DAYS_MAX
-            )
-            if is_too_large:
-                largest = f"at most {NUMBER_MAX}" if field.type is int else f"at most {DAYS_MAX} days"
+            is_too_large = is_number and value is not None and value > NUMBER_MAX
+            if is_too_large or (isinstance(value, timedelta) and value.days > DAYS_MAX):
+                largest = f"at most {NUMBER_MAX}" if is_number else f"at most {DAYS_MAX} days"
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {largest}, not {value!r}")
-        if self.LOG_RETENTION_DAYS > DAYS_MAX:
-            raise ImproperlyConfigured(
-                f"NOTIFY['LOG_RETENTION_DAYS'] must be at most {DAYS_MAX}, not {self.LOG_RETENTION_DAYS!r}"
-            )
+        for name in ("LOG_RETENTION_DAYS", "MAIL_RETENTION_DAYS"):
+            if (days := getattr(self, name) or 0) > DAYS_MAX:
+                raise ImproperlyConfigured(f"NOTIFY[{name!r}] must be at most {DAYS_MAX}, not {days!r}")
         object.__setattr__(self, "NOT_BEFORE", as_moment(self.NOT_BEFORE))
         object.__setattr__(self, "QUIET_HOURS", as_hours(self.QUIET_HOURS))
         if self.ON_UNCERTAIN not in ("hold", "resend"):

@@ -65,6 +65,14 @@ class UnusableAttachment(Unusable):
     """A file of a mail is missing, or its files are too large."""
 
 
+class UnusableWording(NotifyError):
+    """What a person wrote for a kind's mails does not render; ``problems`` says why, by part."""
+
+    def __init__(self, problems: dict[str, str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{part}: {problem}" for part, problem in problems.items()))
+
+
 class WrongKey(NotifyError):
     """What was given as an event's key cannot be one."""
 

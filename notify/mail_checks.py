@@ -7,20 +7,21 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 
 from .addresses import is_address, parse_mailbox
-from .checks import DOCTOR
 from .conf import conf
-from .delivery.email import sender_of
 from .errors import WrongAddress
 from .steps import Step, registered
 from .transports.factory import find_transport
 from .transports.smtp import TIMEOUT_S, SmtpTransport
 
+#: What ``manage.py doctor`` runs.
+DOCTOR = "kwit"
 #: The characters of an address of RFC 3986.
 URI = re.compile(r"[A-Za-z0-9:/?#@!$&'()*+,;=._~%\[\]-]{1,900}")
 
@@ -29,16 +30,16 @@ URI = re.compile(r"[A-Za-z0-9:/?#@!$&'()*+,;=._~%\[\]-]{1,900}")
 def check_lease(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """W005: a worker may lose a mail to another one while it still waits for the server's answer."""
     try:
-        settings = conf()
-        transport = find_transport(settings)
+        limits = conf()
+        transport = find_transport(limits)
     except (ImproperlyConfigured, TypeError):
         return []  # E001 or the delivery itself says so
     if not isinstance(transport, SmtpTransport):
         return []
     timeout_s = transport.options.timeout or TIMEOUT_S
-    if settings.LEASE.total_seconds() >= 2 * timeout_s:
+    if limits.LEASE.total_seconds() >= 2 * timeout_s:
         return []
-    text = f"NOTIFY['LEASE'] is {settings.LEASE}, less than twice the {timeout_s:g} s that SMTP may wait for an answer"
+    text = f"NOTIFY['LEASE'] is {limits.LEASE}, less than twice the {timeout_s:g} s that SMTP may wait for an answer"
     hint = "Make the lease longer, or the timeout of the mail settings shorter; else slow mails are left uncertain."
     return [Warning(text, hint=hint, id="notify.W005")]
 
@@ -47,7 +48,7 @@ def check_lease(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
 def check_sender(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """E030: no mail can be sent from what the settings name as the sender."""
     try:
-        sender = sender_of(conf())
+        sender = conf().FROM_EMAIL or settings.DEFAULT_FROM_EMAIL
     except (ImproperlyConfigured, TypeError):
         return []  # E001 says so
     try:

@@ -208,6 +208,8 @@ class MailQueue(models.Model):
             models.Index(fields=["state", "due_at"], name="ix_notify_mail_queue_due"),
             # From a pass to its mails.
             models.Index(fields=["pass_id"], name="ix_notify_mail_queue_pass"),
+            # The oldest, for retention.
+            models.Index(fields=["created_at"], name="ix_notify_mail_queue_age"),
             # The lists of one tenant: newest first, and by state, the longest due first.
             TenantIndex(fields=["tenant", "id"], name="ix_notify_mail_queue_tenant"),
             TenantIndex(fields=["tenant", "state", "due_at"], name="ix_notify_mail_queue_whose"),
@@ -215,6 +217,36 @@ class MailQueue(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pk} {self.subject}"
+
+
+class Wording(models.Model):
+    """
+    One version of what a kind's mails say in a language, in place of the files; the newest version counts.
+
+    An empty part is the file's; ``is_file`` goes back to the files as a whole. Versions are never changed or deleted:
+    each mail names the one that it was made with.
+    """
+
+    kind = ExactCharField(max_length=KIND_LENGTH_MAX)
+    language = models.CharField(max_length=10)
+    subject = models.TextField(db_default="", blank=True)
+    text = models.TextField(db_default="", blank=True)
+    html = models.TextField(db_default="", blank=True)
+    is_file = models.BooleanField(db_default=False)
+    author = models.CharField(max_length=254)
+    created_at = UtcDateTimeField(db_default=UtcNow())
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_wording"
+        verbose_name = _("wording")
+        verbose_name_plural = _("wordings")
+        permissions = [("write_wording", "Can write the wording of mails")]
+        indexes = [models.Index(fields=["kind", "language", "id"], name="ix_notify_wording_current")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.language} {self.pk}"
 
 
 class TaskQueue(models.Model):
@@ -269,6 +301,10 @@ class AttemptOutcome(models.TextChoices):
     SUPPRESSED = "suppressed"
     #: Something unexpected, before anything was sent.
     ERROR = "error"
+    #: After it was sent, by a report: it came back; the recipient calls it spam; it is in the mailbox.
+    BOUNCED = "bounced"
+    COMPLAINED = "complained"
+    DELIVERED = "delivered"
 
 
 class Attempt(models.Model):
@@ -334,6 +370,36 @@ class Channel(models.Model):
         return self.name
 
 
+class Delivery(models.Model):
+    """One delivery that found something to do: whose, over how many lanes, what came of it, last heard of when."""
+
+    worker = models.CharField(max_length=WORKER_LENGTH_MAX)
+    host = models.CharField(max_length=255, db_default="", blank=True)
+    pid = models.BigIntegerField(null=True, blank=True)
+    lanes = models.IntegerField(db_default=1)
+    started_at = UtcDateTimeField(db_default=UtcNow(), db_index=True)
+    seen_at = UtcDateTimeField(db_default=UtcNow())
+    ended_at = UtcDateTimeField(null=True, blank=True)
+    sent = models.IntegerField(db_default=0)
+    partial = models.IntegerField(db_default=0)
+    retried = models.IntegerField(db_default=0)
+    failed = models.IntegerField(db_default=0)
+    uncertain = models.IntegerField(db_default=0)
+    blocked = models.IntegerField(db_default=0)
+    held = models.IntegerField(db_default=0)
+    error = models.TextField(db_default="", blank=True)
+
+    objects = models.Manager()
+
+    class Meta:
+        db_table = "notify_delivery"
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+
+    def __str__(self) -> str:
+        return f"{self.worker} {self.started_at}"
+
+
 class Epoch(models.Model):
     """The one row by which a restored database is recognised: see ``delivery/epoch.py``."""
 
@@ -358,10 +424,20 @@ class Epoch(models.Model):
         return f"{self.database} {self.number}"
 
 
-class Suppression(models.Model):
-    """One address that gets no mail, whatever happens; in lower case."""
+class SuppressionCause(models.TextChoices):
+    MANUAL = "manual"
+    REFUSED = "refused"
+    BOUNCED = "bounced"
+    COMPLAINED = "complained"
+    LINK = "link"
 
-    address = models.CharField(max_length=ADDRESS_LENGTH_MAX, unique=True)
+
+class Suppression(models.Model):
+    """One address that gets no mail, in lower case: of one kind, or (kind empty) whatever happens."""
+
+    address = models.CharField(max_length=ADDRESS_LENGTH_MAX)
+    kind = ExactCharField(max_length=KIND_LENGTH_MAX, db_default="", blank=True)
+    cause = models.CharField(max_length=10, choices=SuppressionCause.choices, db_default=SuppressionCause.MANUAL)
     reason = models.TextField(db_default="", blank=True)
     since = UtcDateTimeField(db_default=UtcNow())
 
@@ -372,7 +448,9 @@ class Suppression(models.Model):
         verbose_name = _("suppressed address")
         verbose_name_plural = _("suppression list")
         constraints = [
-            models.CheckConstraint(condition=Q(address=Lower("address")), name="ck_notify_suppression_lower")
+            models.UniqueConstraint(fields=["address", "kind"], name="uq_notify_suppression"),
+            models.CheckConstraint(condition=Q(address=Lower("address")), name="ck_notify_suppression_lower"),
+            models.CheckConstraint(condition=Q(cause__in=SuppressionCause.values), name="ck_notify_suppression_cause"),
         ]
 
     def __str__(self) -> str:

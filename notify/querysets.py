@@ -120,11 +120,17 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
 class SuppressionQuerySet(models.QuerySet["Suppression"]):
     """Words for suppressed addresses."""
 
-    def among(self, addresses: Iterable[str]) -> set[str]:
-        """Return the keys (``mailbox_key``) of those of these addresses that are suppressed."""
+    def among(self, addresses: Iterable[str]) -> set[tuple[str, str]]:
+        """Return the entries of these addresses, each as ``mailbox_key`` and kind; an empty kind stands for all."""
         asked = sorted({spelling for address in addresses for spelling in spellings(address)})
-        found = set[str]()
+        found = set[tuple[str, str]]()
         for start in range(0, len(asked), ADDRESSES_PER_QUERY):
             rows = self.filter(address__in=asked[start : start + ADDRESSES_PER_QUERY])
-            found.update(mailbox_key(row, fold_local_part=True) for row in rows.values_list("address", flat=True))
+            for address, kind in rows.values_list("address", "kind"):
+                found.add((mailbox_key(address, fold_local_part=True), kind))
         return found
+
+    def for_mail(self, addresses: Iterable[str], kind: str) -> SuppressionQuerySet:
+        """Return the entries that keep a mail of a kind from these addresses."""
+        asked = {spelling for address in list(addresses)[:ADDRESSES_PER_QUERY] for spelling in spellings(address)}
+        return self.filter(address__in=asked, kind__in=("", kind)).order_by("address", "kind")

@@ -124,6 +124,10 @@ class Step:
     #: Whether the step's query is asked once more for an event right before its mail is sent; the mail of one that is
     #: gone is withdrawn.
     recheck: ClassVar[bool] = False
+    #: What recipients are told these mails are, on the page of an unsubscribe link; the kind when empty.
+    label: ClassVar[Any] = ""
+    #: Whether a recipient cannot leave these mails by an unsubscribe link: they are part of a contract, say.
+    mandatory: ClassVar[bool] = False
     #: What follows may each be a method that is given the event. The sender; NOTIFY_FROM_EMAIL when empty.
     from_email: Any = ""
     #: Where answers go: one address or several, with display names if wanted.

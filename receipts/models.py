@@ -357,8 +357,12 @@ class Checkpoint(models.Model):
             ),
             models.CheckConstraint(condition=Q(size=F("last_leaf") + 1), name="ck_receipts_checkpoint_size"),
         ]
-        # The first checkpoint that covers a leaf.
-        indexes = [models.Index(fields=["size", "number"], name="ix_receipts_checkpoint_size")]
+        indexes = [
+            # The first checkpoint that covers a leaf.
+            models.Index(fields=["size", "number"], name="ix_receipts_checkpoint_size"),
+            # A step of notify that mails checkpoints looks for them by their time.
+            models.Index(fields=["created_at"], name="ix_receipts_checkpoint_created"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.number} ({self.size})"

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from kwit.models import Action
 from kwit.people.tokens import make_token
-from notify.models import Attempt, Channel, Control, MailQueue, RunLog, Suppression, TaskQueue
+from notify.models import Attempt, Channel, Control, Delivery, MailQueue, RunLog, Suppression, TaskQueue, Wording
 from portal.models import OrderLine
 from receipts.api import Target, cancel_many, reconcile, record_reconciliation, store_plan
 from receipts.models import Change, ReconciliationRun
@@ -116,7 +116,9 @@ def fill_installation(word: str) -> Rows:
     rows.add(RunLog.objects.create(**log | {"pass_id": uuid4()}, step="pass", outcome="skipped", error=skip))
     until = now + timedelta(hours=1)
     rows.add(Channel.objects.create(name=word, reason=word, paused_at=now, paused_until=until))
+    rows.add(Delivery.objects.create(worker=word, error=word))
     rows.add(Suppression.objects.create(address=f"{word.lower()}@example.net", reason=word))
+    rows.add(Wording.objects.create(kind="comment", language="pl", subject=word, text=word, html=word, author=word))
     rows.add(Control.objects.create(kind="comment", key=31337, recipients=word))
     rows.add(Action.objects.create(actor=word, name=word, subject=word, scope=word))
     return rows

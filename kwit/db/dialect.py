@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
+from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, InternalError, OperationalError
@@ -94,10 +95,17 @@ class SqliteDialect(Dialect):
     def is_transient(self, error: BaseException) -> bool:
         return any(text in str(error) for text in self.TRANSIENT)
 
-    def file_identity(self, connection: BaseDatabaseWrapper) -> Any:
+    def file_of(self, connection: BaseDatabaseWrapper) -> Path | None:
+        """Return the database's own file, links resolved, also where its name is a URI; None for one in memory."""
         if cast(Any, connection).is_in_memory_db():
             return None
-        found = Path(connection.settings_dict["NAME"]).stat()
+        name = str(connection.settings_dict["NAME"])
+        return Path(unquote(urlsplit(name).path) if name.startswith("file:") else name).resolve()
+
+    def file_identity(self, connection: BaseDatabaseWrapper) -> Any:
+        if (path := self.file_of(connection)) is None:
+            return None
+        found = path.stat()
         return found.st_dev, found.st_ino
 
     def prepare_time(self, value: Any) -> Any:

@@ -19,7 +19,8 @@ from .tenants import ALL_TENANTS
 
 VIEW = (
     *("notify.view_control", "notify.view_mailqueue", "notify.view_taskqueue"),
-    *("notify.view_runlog", "notify.view_channel", "notify.view_suppression"),
+    *("notify.view_runlog", "notify.view_channel", "notify.view_delivery", "notify.view_suppression"),
+    "notify.view_wording",
     *("receipts.view_change", "receipts.view_audit", "receipts.view_storedplan", "receipts.view_reconciliation"),
 )
 #: Group -> permissions. Whoever drafts a plan does not approve it; whoever approves does not apply.

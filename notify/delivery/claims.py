@@ -12,6 +12,7 @@ from django.db.models.functions import Cast, Lower
 from ..addresses import Recipients, spellings
 from ..conf import Conf
 from ..dialects import dialect_of
+from ..messages.wordings import load_wordings
 from ..models import Attempt, MailQueue, MailState, Suppression
 from ..notes import Note
 from ..steps import step_of
@@ -21,8 +22,6 @@ from .schedule import digest_window
 
 #: Mails in one digest: nobody reads a mail of more; the rest makes the next one.
 DIGEST_MAILS_MAX = 100
-#: Below the 2,100 parameters of SQL Server.
-ADDRESSES_PER_QUERY = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +80,7 @@ def load_claims(mails: Iterable[MailQueue], *, using: str, conf: Conf, now: date
     """
     found = list(mails)
     gone = recheck(found, using=using, now=now) if now is not None else {}
+    load_wordings(found)
     final, numbers = attempts_of(found, using=using, conf=conf)
     travelled = companions_of(found, using=using, conf=conf)
     return [
@@ -173,6 +173,7 @@ def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime, co
     found = [other for other in rows if mailboxes_of(other, conf) == keys]
     # One whose event is gone is withdrawn by itself when its own turn comes.
     gone = recheck(found, using=using, now=now)
+    load_wordings(found)
     return tuple(other for other in found if other.pk not in gone)
 
 
@@ -194,10 +195,7 @@ def stored_spellings(keys: Collection[str]) -> list[str]:
     ]
 
 
-def suppressed_among(claims: Iterable[Claim], *, using: str, conf: Conf) -> frozenset[str]:
-    """Return which addresses of these mails are on the suppression list now."""
-    asked = sorted({key_of(address, conf) for claim in claims for address in claim.recipients.good})
-    rows, found = Suppression.objects.using(using), set[str]()
-    for start in range(0, len(asked), ADDRESSES_PER_QUERY):
-        found |= rows.among(asked[start : start + ADDRESSES_PER_QUERY])
-    return frozenset(found)
+def suppressed_among(claims: Iterable[Claim], *, using: str, conf: Conf) -> frozenset[tuple[str, str]]:
+    """Return which addresses of these mails are on the suppression list now, and for which kind."""
+    asked = {key_of(address, conf) for claim in claims for address in claim.recipients.good}
+    return frozenset(Suppression.objects.using(using).among(asked))

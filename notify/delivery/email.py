@@ -7,13 +7,18 @@ from email.utils import format_datetime
 from functools import lru_cache
 from urllib.parse import quote
 
+from django.apps import apps
 from django.conf import settings
+from django.urls import reverse
 
 from ..addresses import Recipients, mailbox_key, parse_recipients, wire_domain
 from ..conf import Conf
 from ..messages.bodies import Body, render_body, render_digest, values_of, values_of_digest
 from ..messages.options import File, copies_of, options_of, without
+from ..messages.wordings import wording_of
 from ..models import Control, MailQueue
+from ..signing import Leaving, Sent, bounce_address, seal_link, sign_report
+from ..steps import step_of
 from ..text import one_line
 from ..transports.base import Email
 from ..transports.mime import envelope_address
@@ -75,7 +80,7 @@ def render_together(leader: MailQueue, bodies: Sequence[tuple[MailQueue, Body]])
 
 def render_alone(mail: MailQueue) -> Body:
     """Return a mail's bodies from its frozen values. Raises: whatever a template or a value raises."""
-    return render_body(mail.template, values_of(mail), language=mail.language)
+    return render_body(mail.template, values_of(mail), language=mail.language, wording=wording_of(mail))
 
 
 def sender_of(conf: Conf) -> str:
@@ -120,8 +125,9 @@ def make_email(
         ("Date", format_datetime(at)),
         # RFC 3834: so that no absence note answers.
         ("Auto-Submitted", "auto-generated"),
-        ("List-Unsubscribe", f"<{unsubscribe_address(mail.control.kind, conf)}>"),
+        *unsubscribe_headers(mail, recipients, conf),
     )
+    report = Sent(mail.pk or 0, part)
     given = {name: str(value) for name, value in (options.get("headers") or {}).items()}
     taken = {name.lower() for name in given}
     return Email(
@@ -135,6 +141,8 @@ def make_email(
         html=body.html,
         headers=(*(pair for pair in own if pair[0].lower() not in taken), *given.items()),
         files=files,
+        envelope_sender=bounce_address(conf.BOUNCE_ADDRESS, report) if conf.BOUNCE_ADDRESS else "",
+        report_token=sign_report(report) if conf.BOUNCE_ADDRESS or apps.is_installed("anymail") else "",
     )
 
 
@@ -146,6 +154,24 @@ def split_copies(mail: MailQueue, addresses: tuple[str, ...], conf: Conf) -> tup
     rest = without(addresses, parse_recipients(mail.recipients, fold_local_part=fold).good, fold_local_part=fold)
     hidden = without(rest, copies_of(mail, "cc", fold_local_part=fold), fold_local_part=fold)
     return tuple(a for a in addresses if a not in rest), tuple(a for a in rest if a not in hidden)
+
+
+def unsubscribe_headers(mail: MailQueue, recipients: tuple[str, ...], conf: Conf) -> list[tuple[str, str]]:
+    """
+    Return how a recipient can say that these mails are not wanted: by mail, and by one click (RFC 8058) where there is
+    one recipient, whose link it is.
+    """
+    kind = mail.control.kind
+    addresses, step = [f"<{unsubscribe_address(kind, conf)}>"], step_of(kind)
+    site_url = options_of(mail).get("site_url") or conf.SITE_URL.rstrip("/")
+    if not conf.UNSUBSCRIBE_LINKS or not site_url or len(recipients) != 1 or (step is not None and step.mandatory):
+        return [("List-Unsubscribe", addresses[0])]
+    leaving = Leaving(mailbox_key(recipients[0], fold_local_part=True), kind, mail.language)
+    link = f"<{site_url}{reverse('notify:unsubscribe', args=[seal_link(leaving)])}>"
+    return [
+        ("List-Unsubscribe", ", ".join([link, *addresses])),
+        ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click"),
+    ]
 
 
 def unsubscribe_address(kind: str, conf: Conf) -> str:

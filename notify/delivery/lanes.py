@@ -38,7 +38,7 @@ class Job:
     """One mail for a lane."""
 
     claim: Claim
-    suppressed: frozenset[str]
+    suppressed: frozenset[tuple[str, str]]
     #: The random part of the mail's Message-IDs, if it has none yet.
     token: str
 

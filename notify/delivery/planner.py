@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from ..addresses import mailbox_key
 from ..conf import Conf
 from ..errors import UnusableAttachment
 from ..messages.bodies import Body
@@ -30,7 +31,7 @@ class PlanContext:
     #: The most octets that the server takes at once; None when it does not say.
     octets_max: int | None = None
     #: Which of the addresses are on the suppression list, in lower case.
-    suppressed: frozenset[str] = frozenset()
+    suppressed: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def choose_recipients(claim: Claim, context: PlanContext) -> tuple[list[Part], t
     """Return the parts that somebody is to get, and what became of those who are on the suppression list."""
     said_no, parts, suppressed = own_reply("address_suppressed"), [], []
     for part in open_parts(claim, context.conf):
-        refused = [who for who in part.open if key_of(who, context.conf).lower() in context.suppressed]
+        refused = [who for who in part.open if is_suppressed(who, claim, context)]
         suppressed += [Result(who, AttemptOutcome.SUPPRESSED, said_no) for who in refused]
         if left := tuple(who for who in part.open if who not in refused):
             parts.append(part._replace(open=left))
@@ -170,6 +171,15 @@ def try_hold(mail: MailQueue, step: Step | None, conf: Conf, now: datetime) -> H
     zone = mail.payload.get("timezone") if isinstance(mail.payload, dict) else None
     until = quiet_until(now, step, conf, zone)
     return None if until is None else Hold(HeldFor.QUIET_HOURS, until)
+
+
+def is_suppressed(address: str, claim: Claim, context: PlanContext) -> bool:
+    """Whether an address gets no mail, or none of this kind; a kind that is mandatory cannot be left."""
+    kind, key = claim.mail.control.kind, mailbox_key(address, fold_local_part=True)
+    step = step_of(kind)
+    return (key, "") in context.suppressed or (
+        (key, kind) in context.suppressed and not (step is not None and step.mandatory)
+    )
 
 
 def not_addresses(claim: Claim, conf: Conf) -> tuple[Result, ...]:

@@ -57,6 +57,7 @@ from .results import (
     hold_values,
     withdraw_values,
 )
+from .run_log import DeliveryLog
 from .writer import LOSSES, Writer
 
 logger = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class DeliveryRun:
     asking: dict[int, Begin] = field(default_factory=dict)
     #: Ids of mails that go as part of a digest.
     joined: set[int] = field(default_factory=set)
-    suppressed: frozenset[str] = frozenset()
+    suppressed: frozenset[tuple[str, str]] = frozenset()
     #: Mails that were deferred for what may be the channel's trouble, until another mail says which, and their errors.
     suspects: dict[int, Claim] = field(default_factory=dict)
     #: With NOTIFY_RATE: the moments at which the next mails may go.
@@ -121,6 +122,7 @@ class DeliveryRun:
     _read: tuple[datetime, float] | None = None
 
     def __post_init__(self) -> None:
+        self.log = DeliveryLog(using=self.using, worker=self.worker, lanes=self.lanes_max, conf=self.conf)
         self.writer = Writer(
             using=self.using,
             worker=self.worker,
@@ -178,7 +180,9 @@ def deliver_due(
     using = using or router.db_for_write(MailQueue)
     connection = connections[using]
     if connection.in_atomic_block or not connection.get_autocommit():
-        raise TransactionManagementError("deliver_due commits by itself and cannot run inside a transaction")
+        raise TransactionManagementError(
+            "deliver_due commits by itself and cannot run inside a transaction; in a test take a TransactionTestCase"
+        )
     settings = conf()
     first = transport or (make_transport or (lambda: find_transport(settings)))()
     run = DeliveryRun(
@@ -235,6 +239,7 @@ def deliver_all(run: DeliveryRun) -> None:
             return
         receive(run)
         commit(run)
+        run.log.beat(run.report, now=run.now())
 
 
 def refill(run: DeliveryRun) -> bool:
@@ -263,6 +268,7 @@ def add_claims(run: DeliveryRun, ids: Sequence[int]) -> None:
     """Load claimed mails, in their order."""
     if not ids:
         return
+    run.log.beat(run.report, now=run.now())
     mails = MailQueue.objects.using(run.using).filter(pk__in=ids, worker=run.worker).select_related("control")
     place = {pk: number for number, pk in enumerate(ids)}
     found = sorted(mails, key=lambda mail: place[mail.pk])
@@ -507,6 +513,7 @@ def end_run(run: DeliveryRun) -> None:
         except LOSSES as error:
             # Their lease frees them, too.
             logger.warning("claimed mails could not be given back: %s", error)
+        run.log.close(run.report, now=run.now())
 
 
 def dismiss_lanes(run: DeliveryRun) -> None:

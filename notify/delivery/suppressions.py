@@ -6,19 +6,26 @@ from django.db import IntegrityError, router, transaction
 
 from ..addresses import mailbox_key, parse_recipients, spellings
 from ..errors import WrongAddress
-from ..models import ERROR_CHARS_MAX, Suppression
+from ..models import ERROR_CHARS_MAX, Suppression, SuppressionCause
 from ..text import stored
 
 
-def suppress(address: str, *, reason: str, using: str | None = None) -> bool:
+def suppress(
+    address: str,
+    *,
+    reason: str,
+    kind: str = "",
+    cause: SuppressionCause = SuppressionCause.MANUAL,
+    using: str | None = None,
+) -> bool:
     """
-    Put an address on the suppression list; return False when it was on it.
+    Put an address on the suppression list, for one kind or for all; return False when it was on it.
 
     Transaction: its own.
     Raises: WrongAddress.
     """
     using = using or router.db_for_write(Suppression)
-    row = Suppression(address=normal(address), reason=stored(reason, ERROR_CHARS_MAX))
+    row = Suppression(address=normal(address), kind=kind, cause=cause, reason=stored(reason, ERROR_CHARS_MAX))
     try:
         with transaction.atomic(using=using):
             row.save(using=using, force_insert=True)

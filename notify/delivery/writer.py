@@ -19,7 +19,7 @@ from ..conf import Conf
 from ..dialects import dialect_of
 from ..dialects.base import AttemptRow, Change
 from ..errors import ClaimLost, OutcomeNotWritten
-from ..models import Attempt, MailQueue
+from ..models import Attempt, MailQueue, SuppressionCause
 from .planner import Envelope
 from .results import Settlement, reduce
 from .suppressions import suppress
@@ -75,7 +75,7 @@ class Writer:
         self.settlements, self.begins, self.is_repeated = [], [], False
         if self.conf.SUPPRESS_REFUSED:
             for address, reason in (gone for settlement in settlements for gone in settlement.gone):
-                suppress(address, reason=reason, using=self.using)
+                suppress(address, reason=reason, cause=SuppressionCause.REFUSED, using=self.using)
         return answers
 
     def with_reconnect(self, write: Callable[[], dict[int, bool | Exception]]) -> dict[int, bool | Exception]:

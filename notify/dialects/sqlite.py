@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet
@@ -45,7 +45,7 @@ if sys.platform == "win32":
     #: What a lock raises that somebody else has.
     BLOCKED: type[OSError] = PermissionError
 
-    def lock_file(handle: IO[bytes]) -> None:
+    def lock_file(handle: IO[bytes], *, is_shared: bool = False) -> None:
         """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
         handle.seek(0)
         msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
@@ -55,9 +55,9 @@ else:
     #: What a lock raises that somebody else has.
     BLOCKED: type[OSError] = BlockingIOError
 
-    def lock_file(handle: IO[bytes]) -> None:
+    def lock_file(handle: IO[bytes], *, is_shared: bool = False) -> None:
         """Lock an open file at once or not at all. Raises: BLOCKED, or OSError where files cannot be locked."""
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def write_holder(handle: IO[bytes]) -> None:
@@ -95,10 +95,8 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
 
     def lock_path(self, connection: BaseDatabaseWrapper) -> Path | None:
         """Return the lock file beside the database's own file (links resolved); None for a database in memory."""
-        if cast(Any, connection).is_in_memory_db():
-            return None
-        path = Path(connection.settings_dict["NAME"]).resolve()
-        return path.with_name(path.name + ".pass-lock")
+        path = self.file_of(connection)
+        return None if path is None else path.with_name(path.name + ".pass-lock")
 
     def try_lock(self, connection: BaseDatabaseWrapper) -> LockAnswer:
         path = self.lock_path(connection)
@@ -139,18 +137,16 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
         return not token.closed and is_same_file(token, path)
 
     def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
-        import portalocker
-
         path = self.lock_path(connection)
         if path is None:
             return memory_name(connection) not in _memory_holders
         try:
             # Opened for reading, which no pass does; shared and for an instant, because no system tells otherwise.
             with path.open("rb") as handle:
-                portalocker.lock(handle, portalocker.LOCK_SH | portalocker.LOCK_NB)
+                lock_file(handle, is_shared=True)
         except FileNotFoundError:
             return True
-        except (OSError, portalocker.LockException):
+        except OSError:
             return False
         return True
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from ..addresses import parse_recipients
 from ..clock import is_lease_over, paused
-from ..models import Attempt, Channel, Control, HeldFor, MailQueue, MailState, Suppression, TaskQueue
+from ..models import Attempt, Channel, Control, HeldFor, MailQueue, MailState, Suppression, SuppressionCause, TaskQueue
 from .messages import say_attempt, say_problem
 
 OUTCOMES = {
@@ -20,6 +20,9 @@ OUTCOMES = {
     "uncertain": gettext_lazy("perhaps sent: the answer never came"),
     "suppressed": gettext_lazy("not mailed"),
     "error": gettext_lazy("an unexpected error before anything was sent"),
+    "bounced": gettext_lazy("came back after it was sent"),
+    "complained": gettext_lazy("reported as unwanted by the recipient"),
+    "delivered": gettext_lazy("delivered, says a report"),
 }
 
 
@@ -181,8 +184,18 @@ def say_why_queued(mail: MailQueue, using: str, now: datetime, is_whole: bool) -
         )
         yield text % {"channel": channel.name, "at": moment(channel.paused_until), "reason": channel.reason}
     good = parse_recipients(mail.recipients).good
-    for address in sorted(Suppression.objects.using(using).among(good)):
-        yield _("%(address)s is on the suppression list and will not be mailed.") % {"address": address}
+    for entry in Suppression.objects.using(using).for_mail(good, mail.control.kind):
+        yield say_suppression(entry)
+
+
+def say_suppression(entry: Suppression) -> str:
+    """Say why an address gets no mail."""
+    values = {"address": entry.address, "at": moment(entry.since), "kind": entry.kind}
+    if entry.cause == SuppressionCause.LINK:
+        return _("%(address)s unsubscribed on %(at)s by link.") % values
+    if entry.kind:
+        return _("%(address)s is on the suppression list for %(kind)s and will not be mailed.") % values
+    return _("%(address)s is on the suppression list and will not be mailed.") % values
 
 
 def explain_tasks(control: Control, *, using: str) -> Iterator[TaskExplanation]:

@@ -12,8 +12,10 @@ from django.db.models import Min
 
 from kwit.jobs import run_jobs
 
+from ..conf import conf
 from ..delivery.dispatch import send_due
 from ..delivery.results import DeliveryReport
+from ..delivery.run_log import BEAT_S, record_sign_of_life
 from ..dialects import dialect_of
 from ..errors import OutcomeNotWritten
 from ..models import MailQueue, MailState
@@ -51,17 +53,29 @@ def work(
     A database that goes away is waited for, and a file that is replaced is opened anew. Ends after ``rounds_max`` or
     when asked to stop; the mails in hand are sent.
     """
-    using, rounds, files = using or router.db_for_write(MailQueue), 0, Files()
+    using, rounds, files, beaten = using or router.db_for_write(MailQueue), 0, Files(), -BEAT_S
     while not is_stopping() and (rounds_max is None or rounds < rounds_max):
         said, is_gone = files.reopen_replaced(using)
         # SQLite would make an empty file.
         report = RoundReport(None, None, said) if is_gone else run_round(using, lanes, is_stopping)
         report = with_job_errors(report if is_gone else replace(report, said=said), is_stopping)
         rounds += 1
+        if report.delivered is not None and time.monotonic() - beaten >= BEAT_S:
+            beat(using, lanes or conf().LANES)
+            beaten = time.monotonic()
         tell(report)
         if rounds_max is None or rounds < rounds_max:
             rest(using, every_s, is_stopping)
     return rounds
+
+
+def beat(using: str, lanes: int) -> None:
+    """Say that this process is there, also when nothing was due."""
+    try:
+        record_sign_of_life(using=using, lanes=lanes)
+    except losses(using) as error:
+        logger.warning("no sign of life can be written: %s", error)
+        connections[using].close()
 
 
 def run_round(using: str, lanes: int | None, is_stopping: Callable[[], bool]) -> RoundReport:

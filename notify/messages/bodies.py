@@ -11,8 +11,9 @@ from django.utils.safestring import mark_safe
 
 from ..conf import conf
 from ..models import MailQueue
-from .loading import plain_text, template, try_template
+from .loading import compile_or_load, plain_text, try_template
 from .options import options_of
+from .sandbox import compile_source
 from .subjects import Lines
 from .values import ALWAYS, template_values, thaw
 
@@ -34,15 +35,18 @@ class DigestItem:
     html: str
 
 
-def render_body(name: str, values: Mapping[str, Any], *, language: str) -> Body:
+def render_body(name: str, values: Mapping[str, Any], *, language: str, wording: Any = None) -> Body:
     """
     Render ``notify/mail/<name>.body.txt`` and, where there is one, ``.body.html`` in a language.
+
+    ``wording`` is what a person wrote in their place, a ``text`` and an ``html``; an empty one is the file's.
 
     Raises: whatever a template or a value raises.
     """
     with translation.override(language or settings.LANGUAGE_CODE):
-        text = template(f"notify/mail/{name}.body.txt").render(plain_text(values))
-        found = try_template(f"notify/mail/{name}.body.html")
+        written_text, written_html = (wording.text, wording.html) if wording is not None else ("", "")
+        text = compile_or_load(written_text, f"notify/mail/{name}.body.txt").render(plain_text(values))
+        found = compile_source(written_html) if written_html else try_template(f"notify/mail/{name}.body.html")
         html = found.render(Context(dict(values))) if found else ""
     return Body(text.strip() + "\n", html.strip() + "\n" if html else "")
 

@@ -9,7 +9,7 @@ from django.utils import translation
 from ..addresses import Recipients, parse_recipients, shown
 from ..conf import conf
 from ..errors import UnusableOption
-from ..models import MailState
+from ..models import MailState, Wording
 from ..notes import Note, english, note
 from ..steps import Event, Step, is_parent
 from ..text import TENANT_UNITS_MAX, is_tenant, one_line, shorten
@@ -18,7 +18,8 @@ from .columns import roundtrip_all
 from .names import is_used
 from .options import NONE, Options, has_options, read_options
 from .subjects import Lines
-from .values import LANGUAGE, MAIL, CannotFreeze, add_own, freeze, template_values
+from .values import LANGUAGE, MAIL, WORDING, CannotFreeze, add_own, freeze, template_values
+from .wordings import current_wording, has_wording, source_of
 
 #: Characters of a problem text, so that a row stays readable in a list.
 PROBLEM_CHARS_MAX = 1000
@@ -45,13 +46,24 @@ class Message(NamedTuple):
         return problem_text(self.notes)
 
 
-def reads_event_at(step: Step) -> bool:
+def reads_event_at(step: Step, *, using: str) -> bool:
     """Whether a step's messages show when the event happened: psycopg takes longer to read a moment than all else."""
-    return is_used("event_at", step.templates)
+    return has_options(step) or is_used("event_at", step.templates) or has_wording(step.kind, using=using)
 
 
-def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool = True) -> list[Message]:
-    """Make each event's message, in order; one that cannot be made is ``blocked`` with its reason, the others go on."""
+def make_messages(
+    step: Step,
+    events: Sequence[Event],
+    *,
+    fold_local_part: bool = True,
+    using: str | None = None,
+    is_file: bool = False,
+) -> list[Message]:
+    """
+    Make each event's message, in order; one that cannot be made is ``blocked`` with its reason, the others go on.
+
+    With ``using`` the wordings of that database count, unless ``is_file``; one query per language.
+    """
     if step.coalesce:
         events = [as_coalesced(event) for event in events]
     made: dict[int, Message] = {}
@@ -61,27 +73,33 @@ def make_messages(step: Step, events: Sequence[Event], *, fold_local_part: bool 
         by_language.setdefault(event.language, []).append(place)
     for language, places in by_language.items():
         alike = [events[place] for place in places]
+        is_worded = using is not None and step.template is not None and not is_file
+        wording = current_wording(step.kind, language, using=using) if is_worded else None
         with translation.override(language):
             try:
-                messages = make_alike(step, alike, fold_local_part=fold_local_part)
+                messages = make_alike(step, alike, fold_local_part=fold_local_part, wording=wording)
             except Exception:  # one bad event must not stop the ninety-nine others: look which one it is
-                messages = make_singly(step, alike, fold_local_part=fold_local_part)
+                messages = make_singly(step, alike, fold_local_part=fold_local_part, wording=wording)
         made.update(zip(places, messages, strict=True))
     return [made[place] for place in range(len(events))]
 
 
-def make_singly(step: Step, events: Sequence[Event], *, fold_local_part: bool) -> list[Message]:
+def make_singly(
+    step: Step, events: Sequence[Event], *, fold_local_part: bool, wording: Wording | None = None
+) -> list[Message]:
     """Make messages in the active language, each by itself, blocking those that cannot be made."""
     messages = []
     for event in events:
         try:
-            messages += make_alike(step, [event], fold_local_part=fold_local_part)
+            messages += make_alike(step, [event], fold_local_part=fold_local_part, wording=wording)
         except Exception as error:  # what a template or a value raises is told in the row
             messages.append(unmade(event, error, fold_local_part=fold_local_part))
     return messages
 
 
-def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) -> list[Message]:
+def make_alike(
+    step: Step, events: Sequence[Event], *, fold_local_part: bool, wording: Wording | None = None
+) -> list[Message]:
     """Make messages in the active language, all or none. Raises: whatever a template or a value raises."""
     lines, frozen = Lines(), roundtrip_all([event.values for event in events])
     site_url, options = conf().SITE_URL.rstrip("/"), [NONE] * len(events)
@@ -102,11 +120,13 @@ def make_alike(step: Step, events: Sequence[Event], *, fold_local_part: bool) ->
         for event, (_text, thawed), option in zip(events, frozen, options, strict=True)
     ]
     nothing = [""] * len(events)
-    subjects = lines.render_all(f"notify/mail/{step.template}.subject.txt", values) if step.template else nothing
+    subjects, name = nothing, f"notify/mail/{step.template}.subject.txt"
+    if step.template:
+        subjects = lines.render_all(name, values, source=source_of(wording))
     titles = lines.render_all(f"notify/task/{step.task}.title.txt", values) if step.task else nothing
     people = [parse_recipients(event.recipients, fold_local_part=fold_local_part) for event in events]
     texts = [
-        add_own(text, own_of(event, option))
+        add_own(text, own_of(event, option, wording))
         for event, (text, _thawed), option in zip(events, frozen, options, strict=True)
     ]
     return [finished(step, *parts) for parts in zip(events, people, subjects, titles, texts, options, strict=True)]
@@ -150,10 +170,14 @@ def describe(step: Step, event: Event, recipients: Recipients, subject: str) -> 
     return tuple(problems)
 
 
-def own_of(event: Event, options: Options) -> dict[str, Any]:
+def own_of(event: Event, options: Options, wording: Wording | None) -> dict[str, Any]:
     """Return what a payload says of the message itself."""
     own: dict[str, Any] = {LANGUAGE: event.asked_language} if event.asked_language else {}
-    return own | {MAIL: dict(options.frozen)} if options.frozen else own
+    if options.frozen:
+        own[MAIL] = dict(options.frozen)
+    if wording is not None:
+        own[WORDING] = wording.pk
+    return own
 
 
 def describe_tenant(given: Any) -> Note:

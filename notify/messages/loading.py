@@ -8,6 +8,8 @@ from django.conf import settings
 from django.template import Context, Template, TemplateDoesNotExist
 from django.template.loader import get_template
 
+from .sandbox import compile_source
+
 
 @lru_cache(maxsize=256)
 def cached_template(name: str) -> Template:
@@ -48,3 +50,8 @@ def clear_cache() -> None:
     """Forget the compiled templates."""
     cached_template.cache_clear()
     is_template.cache_clear()
+
+
+def compile_or_load(source: str, name: str) -> Template:
+    """Return what a person wrote as a template, or the file's when that is nothing. Raises: TemplateSyntaxError."""
+    return compile_source(source) if source else template(name)

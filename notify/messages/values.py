@@ -31,8 +31,10 @@ TYPES = "$types"
 LANGUAGE = "$language"
 #: The name under which it keeps sender, copies, reply addresses, headers and the site's address (``options``).
 MAIL = "$mail"
+#: The name under which it keeps the version of the wording that a person wrote (``wordings``).
+WORDING = "$wording"
 #: What a payload says of the message itself, beside the values.
-OWN = frozenset({TYPES, LANGUAGE, MAIL})
+OWN = frozenset({TYPES, LANGUAGE, MAIL, WORDING})
 #: Levels of lists and mappings in a value; more is no data of an event, and would end Python's stack.
 DEPTH_MAX = 50
 ENCODER = JSONEncoder(ensure_ascii=False, allow_nan=False)

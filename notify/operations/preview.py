@@ -14,7 +14,7 @@ from ..errors import UnknownMail, UnusableAttachment
 from ..explain.unnotified import Inquiry, events_of
 from ..messages.bodies import Body
 from ..messages.builder import make_messages
-from ..messages.options import File, read_files
+from ..messages.options import File, event_of, read_files
 from ..models import TOKEN_LENGTH, Control, MailQueue
 from ..steps import Event, Step, columns_of, event_reader, reading_order, step_of, steps_of, supported_language
 
@@ -94,17 +94,29 @@ def preview_as_sent(mail: MailQueue, body: Body, *, subject: str, source: str) -
 
 
 def preview_key(
-    *, kind: str, key: str, key2: str | None = None, language: str = "", using: str | None = None
+    *,
+    kind: str,
+    key: str,
+    key2: str | None = None,
+    language: str = "",
+    using: str | None = None,
+    is_file: bool = False,
 ) -> list[Preview]:
     """Return the mails of an event whose key is given as people write it. Raises: as ``preview_event``; WrongKey."""
     using = using or router.db_for_read(Control)
     [step] = steps_of([kind])
     number, number2 = step.get_key(key, key2, using=using)
-    return preview_event(kind=kind, key=number, key2=number2, language=language, using=using)
+    return preview_event(kind=kind, key=number, key2=number2, language=language, using=using, is_file=is_file)
 
 
 def preview_event(
-    *, kind: str, key: int, key2: int | None = None, language: str = "", using: str | None = None
+    *,
+    kind: str,
+    key: int,
+    key2: int | None = None,
+    language: str = "",
+    using: str | None = None,
+    is_file: bool = False,
 ) -> list[Preview]:
     """
     Return the mails of an event: the queued ones, or what a pass would queue now.
@@ -115,6 +127,9 @@ def preview_event(
     [step] = steps_of([kind])
     asked = {"control__kind": kind, "control__key": key} | ({} if key2 is None else {"control__key2": key2})
     mails = list(MailQueue.objects.using(using).filter(**asked).order_by("pk"))
+    if mails and is_file:
+        events = [event._replace(values=dict(event.values)) for event in map(event_of, mails)]
+        return [preview_candidate(step, event, language, using=using, is_file=True) for event in events]
     if mails and not language:
         return [preview_mail(mail, using=using) for mail in mails]
     inquiry = Inquiry(using=using, conf=conf(), now=dialect_of(connections[using]).now(connections[using]))
@@ -124,22 +139,30 @@ def preview_event(
     events = [read(row) for row in rows.values_list(*names)[:10]]
     if not events:
         raise UnknownMail(f"event {kind} {key} has no mail, and it is no candidate: notify_explain says why")
-    return [preview_candidate(step, event, language) for event in events]
+    return [preview_candidate(step, event, language, using=using, is_file=is_file) for event in events]
 
 
-def preview_example(kind: str, *, language: str = "") -> Preview:
+def preview_example(kind: str, *, language: str = "", using: str | None = None, is_file: bool = False) -> Preview:
     """Return the mail of a step's own example. Raises: UnknownStep; whatever a template raises."""
     [step] = steps_of([kind])
     values = {"event_at": timezone.now(), **step.example}
     event = Event(kind, 0, 0, "somebody@example.org", supported_language(language or None), "", values)
-    return preview_candidate(step, event, language)
+    return preview_candidate(step, event, language, using=using, is_file=is_file)
 
 
-def preview_candidate(step: Step, event: Event, language: str) -> Preview:
+def preview_candidate(
+    step: Step, event: Event, language: str, *, using: str | None = None, is_file: bool = False
+) -> Preview:
     """Return the mail that an event would become."""
     spoken = supported_language(language) if language else event.language
     asked = event._replace(language=spoken)
-    [message] = make_messages(step, [asked], fold_local_part=conf().FOLD_LOCAL_PART)
+    [message] = make_messages(
+        step,
+        [asked],
+        fold_local_part=conf().FOLD_LOCAL_PART,
+        using=using or router.db_for_read(Control),
+        is_file=is_file,
+    )
     if not step.template:
         raise UnknownMail(f"step {step.kind} sends no mail")
     source = "would be queued" if message.state == "queued" else f"would be blocked: {message.problem}"

@@ -44,7 +44,7 @@ def remake_mails(ids: Collection[int], *, using: str) -> int:
         event = try_event(step, mail, now=now, using=using) or frozen_event(mail)
         if event is None:
             continue
-        [message] = make_messages(step, [event], fold_local_part=conf().FOLD_LOCAL_PART)
+        [message] = make_messages(step, [event], fold_local_part=conf().FOLD_LOCAL_PART, using=using)
         if unmade(rows.filter(pk=mail.pk)).update(**values_of(message, step)):
             made += message.state == MailState.QUEUED
             add_task(message, mail, using=using)

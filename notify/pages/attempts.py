@@ -58,7 +58,11 @@ def look_around(mail: MailQueue, *, now: datetime, is_whole: bool = True) -> Aro
         attempts=attempts[:ATTEMPTS_SHOWN],
         has_more=len(attempts) > ATTEMPTS_SHOWN,
         followers=list(MailQueue.objects.filter(digest_of=mail).order_by("pk")[:DIGEST_SHOWN]),
-        suppressed=sorted(Suppression.objects.among(parse_recipients(mail.recipients).good)),
+        suppressed=list(
+            Suppression.objects.for_mail(parse_recipients(mail.recipients).good, mail.control.kind).values_list(
+                "address", flat=True
+            )
+        ),
         pauses=pauses,
     )
 

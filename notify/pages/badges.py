@@ -40,6 +40,9 @@ ATTEMPTS: dict[str, Badge] = {
     AttemptOutcome.UNCERTAIN: Badge(_("uncertain"), "?", "bad"),
     AttemptOutcome.SUPPRESSED: Badge(_("suppressed"), "■", "warn"),
     AttemptOutcome.ERROR: Badge(_("error"), "!", "bad"),
+    AttemptOutcome.BOUNCED: Badge(_("bounced"), "✗", "bad"),
+    AttemptOutcome.COMPLAINED: Badge(_("complained"), "✗", "bad"),
+    AttemptOutcome.DELIVERED: Badge(_("delivered"), "✓", "good"),
 }
 PAUSED = Badge(_("paused"), "‖", "bad")
 WORKS = Badge(_("works"), "✓", "good")

@@ -19,11 +19,19 @@ from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Cell, Detail, Fact, Link, Row, Section
 from kwit.admin.filters import Filter
 
-from ..delivery.suppressions import normal, suppress, unsuppress
+from ..delivery.suppressions import normal, suppress
 from ..errors import WrongAddress
-from ..models import ADDRESS_LENGTH_MAX, Suppression
+from ..models import ADDRESS_LENGTH_MAX, Suppression, SuppressionCause
 from .badges import line_of
 
+#: How an address came onto the list.
+CAUSES: dict[str, Any] = {
+    SuppressionCause.MANUAL: gettext_lazy("by hand"),
+    SuppressionCause.REFUSED: gettext_lazy("its mail server says that there is no such mailbox"),
+    SuppressionCause.BOUNCED: gettext_lazy("a mail came back"),
+    SuppressionCause.COMPLAINED: gettext_lazy("the recipient reported a mail as unwanted"),
+    SuppressionCause.LINK: gettext_lazy("the recipient unsubscribed by link"),
+}
 ADD_PERMISSION = "notify.add_suppression"
 
 
@@ -44,17 +52,18 @@ class SuppressForm(forms.Form):
 def take_off(pks: Sequence[int], *, actor: str, using: str) -> int:
     """Take addresses off the list."""
     rows = Suppression.objects.using(using).filter(pk__in=pks)
-    return unsuppress(list(rows.values_list("address", flat=True)), using=using)
+    with transaction.atomic(using=using):
+        return rows.delete()[0]
 
 
 @admin.register(Suppression)
 class SuppressionAdmin(ReadOnlyAdmin):
     """Which addresses get no mail, and why."""
 
-    intro = gettext_lazy("These addresses get no mail, whatever the kind. The newest stands first.")
+    intro = gettext_lazy("These addresses get no mail of the kind named, or of any. The newest stands first.")
     empty_text = gettext_lazy("No such address is on the list.")
     label_field = "address"
-    head = (gettext_lazy("address"), gettext_lazy("since"), gettext_lazy("why"))
+    head = (gettext_lazy("address"), gettext_lazy("kind"), gettext_lazy("since"), gettext_lazy("why"))
     filters = (
         Filter("address", gettext_lazy("Address"), lambda rows, value: rows.filter(address=value.strip().lower())),
     )
@@ -90,13 +99,19 @@ class SuppressionAdmin(ReadOnlyAdmin):
         """Return an address's cells."""
         return [
             Cell(text=row.address, url=self.url("change", row.pk)),
+            Cell(text=row.kind or _("all")),
             Cell(at=row.since),
-            Cell(text=line_of(row.reason)),
+            Cell(text=line_of(row.reason) or CAUSES[row.cause]),
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
         """Return an address in full."""
-        sections = [Section(facts=[Fact(name=_("since"), cell=Cell(at=row.since))])]
+        facts = [
+            Fact(name=_("kind"), cell=Cell(text=row.kind or _("all"))),
+            Fact(name=_("since"), cell=Cell(at=row.since)),
+            Fact(name=_("how"), cell=Cell(text=CAUSES[row.cause])),
+        ]
+        sections = [Section(facts=facts)]
         if row.reason:
             sections.append(Section(title=_("why"), text=row.reason))
         return Detail(title=row.address, sections=sections)

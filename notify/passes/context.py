@@ -31,6 +31,8 @@ class PassContext:
     #: Only events since this moment are marked by the baseline; None: all.
     baseline_since: datetime | None = None
     is_dry_run: bool = False
+    #: False inside a transaction of the caller's, which commits or rolls back everything.
+    is_durable: bool = True
     #: Called inside each transaction before its first write; raises LockLost to stop the pass.
     guard: Callable[[], None] = lambda: None
     #: Whether the pass has been asked to stop after the chunk in hand.

@@ -52,7 +52,7 @@ def raise_batch(step: FlaggedStep, context: PassContext, *, rows: int) -> int:
     # The business writes these rows too, in primary-key order like us; the outer UPDATE alone would lock them in the
     # order of its plan.
     left = step.left_behind(using=context.using).select_for_update().values("pk")
-    with transaction.atomic(using=context.using, durable=True):
+    with transaction.atomic(using=context.using, durable=context.is_durable):
         context.dialect.yield_to_others(connections[context.using])
         context.guard()
         batch = step.flagged().using(context.using).filter(pk__in=left[:rows])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from django.db import DatabaseError, Error, connections, router
+from django.db import DatabaseError, Error, connections, router, transaction
 from django.db.transaction import TransactionManagementError
 
 from ..checks import faults_of, is_storable_kind
@@ -20,6 +20,7 @@ from ..errors import LockLost, LockUnusable, PassKnown
 from ..messages.builder import Message
 from ..models import ERROR_CHARS_MAX, KIND_LENGTH_MAX, Outcome, RunLog
 from ..notes import Note, english, note
+from ..retention import prune_mails
 from ..steps import Step, steps_of
 from ..text import stored
 from .context import PassContext, StepProgress
@@ -93,6 +94,7 @@ def run_pass(
     is_stopping: Callable[[], bool] = lambda: False,
     now: datetime | None = None,
     pass_id: UUID | None = None,
+    atomic: bool = False,
 ) -> PassReport:
     """
     Run the steps of these kinds (all for None) once, under the pass lock, and log what happened.
@@ -101,21 +103,25 @@ def run_pass(
     ``baseline_since`` is a baseline of the events since a moment, for a database that was restored.
     ``is_locking`` False leaves the lock alone: each event still has exactly one message, only work may be done twice.
 
-    Transaction: its own, durable, many short ones; refused inside another.
+    Transaction: its own, durable, many short ones; refused inside another. With ``atomic`` the caller's instead, as in
+    a ``TestCase``: without the pass lock, and nothing is committed before the caller commits.
     Raises: UnknownStep, PassKnown, ImproperlyConfigured, TransactionManagementError; DatabaseError when not even the
     log can be written.
     """
     using = using or router.db_for_write(RunLog)
     connection = connections[using]
-    if connection.in_atomic_block or not connection.get_autocommit():
-        raise TransactionManagementError("run_pass commits by itself and cannot run inside a transaction")
+    if not atomic and (connection.in_atomic_block or not connection.get_autocommit()):
+        raise TransactionManagementError(
+            "run_pass commits by itself and cannot run inside a transaction; in a test take a TransactionTestCase, "
+            "or pass atomic=True to run in the test's own transaction"
+        )
     settings, steps = conf(), steps_of(kinds)
     started = time.monotonic()
     started_at = now or dialect_of(connection).now(connection)
     if pass_id is not None and RunLog.objects.using(using).filter(pass_id=pass_id).exists():
         raise PassKnown(f"pass {pass_id} is in the run log already; a pass has an id of its own")
     pass_id = pass_id or uuid.uuid4()
-    lock = PassLock(using=using) if is_locking else None
+    lock = PassLock(using=using) if is_locking and not atomic else None
     context = PassContext(
         using=using,
         pass_id=pass_id,
@@ -123,12 +129,16 @@ def run_pass(
         now=started_at,
         is_full=is_full,
         is_dry_run=is_dry_run,
+        is_durable=not atomic,
         is_baseline=is_baseline or baseline_since is not None,
         baseline_since=baseline_since,
         guard=(lambda: None) if lock is None or is_dry_run else (lambda: lock.check(pass_id)),
         is_stopping=is_stopping,
     )
     running = RunningPass(context, PassLog(context, started, started_at))
+    if atomic:
+        with transaction.atomic(using=using):
+            return run_steps(running, steps)
     before = context.dialect.enter_pass(connection)
     try:
         return run_steps(running, steps) if lock is None else run_locked(running, steps, lock, wait_s=wait_s)
@@ -268,11 +278,19 @@ def exception_note(error: Exception) -> Note:
 
 
 def prune(running: RunningPass) -> None:
-    """Prune the run log; that this failed is a warning."""
+    """Prune the run log and a bounded part of the old mails; that this failed is a warning."""
     if running.context.is_dry_run or running.context.is_stopping():
         return
+    settings = running.context.conf
     try:
         running.log.prune()
+        if settings.MAIL_RETENTION_DAYS is not None:
+            prune_mails(
+                now=running.log.started_at,
+                days=settings.MAIL_RETENTION_DAYS,
+                limit=settings.MAIL_PRUNE_BATCH,
+                using=running.context.using,
+            )
     except LockLost as error:
         running.errors.append(error.note)
     except DatabaseError as error:

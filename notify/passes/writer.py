@@ -95,7 +95,9 @@ def prepare_candidates(step: Step, context: PassContext, progress: StepProgress)
 
 def write_found(found: QuerySet[Any, Any], step: Step, context: PassContext, progress: StepProgress) -> bool:
     """Run the candidate query once and write its rows chunk by chunk; return False when asked to stop half-way."""
-    names = reading_order(name for name in columns_of(found) if name != "event_at" or reads_event_at(step))
+    names = reading_order(
+        name for name in columns_of(found) if name != "event_at" or reads_event_at(step, using=context.using)
+    )
     as_event = event_reader(step.kind, names)
     parts = read(found, names=names, rows=context.conf.CHUNK_ROWS, dialect=context.dialect)
     with closing(cast(Generator[Part], parts)) as read_parts:
@@ -162,7 +164,7 @@ def write_limited(
 def write_prepared(events: Sequence[Event], step: Step, context: PassContext, progress: StepProgress) -> None:
     """Write events that stand for all of their key, and count what came of it."""
     progress.candidates += sum(len(event.members) for event in events)
-    messages = make_messages(step, events, fold_local_part=context.conf.FOLD_LOCAL_PART)
+    messages = make_messages(step, events, fold_local_part=context.conf.FOLD_LOCAL_PART, using=context.using)
     for part, new in write_isolating(messages, step, context, progress):
         count_written(part, new, step, context, progress)
 
@@ -194,7 +196,9 @@ def write_events(events: Sequence[Event], step: Step, context: PassContext, prog
     if context.is_baseline:
         messages = [silent(event) for event in unique.values()]
     else:
-        messages = make_messages(step, [*unique.values()], fold_local_part=context.conf.FOLD_LOCAL_PART)
+        messages = make_messages(
+            step, [*unique.values()], fold_local_part=context.conf.FOLD_LOCAL_PART, using=context.using
+        )
     for part, new in write_isolating(messages, step, context, progress):
         count_written(part, new, step, context, progress)
 
@@ -262,7 +266,7 @@ def write(messages: Sequence[Message], step: Step, context: PassContext) -> set[
     Transaction: its own, durable; rolled back at its end in a dry run.
     """
     connection, dialect = connections[context.using], context.dialect
-    with transaction.atomic(using=context.using, durable=True):
+    with transaction.atomic(using=context.using, durable=context.is_durable):
         dialect.yield_to_others(connection)
         context.guard()
         new = dialect.insert_controls(connection, step.kind, control_rows(messages))
@@ -291,7 +295,7 @@ def only_new(message: Message, new: Mapping[Key, int], step: Step, context: Pass
     if not fresh:
         return None
     # Another pass was faster with some of a key's events: the others make a message of their own.
-    [rest] = make_messages(step, [coalesce(fresh)], fold_local_part=context.conf.FOLD_LOCAL_PART)
+    [rest] = make_messages(step, [coalesce(fresh)], fold_local_part=context.conf.FOLD_LOCAL_PART, using=context.using)
     return rest
 
 

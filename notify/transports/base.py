@@ -43,6 +43,9 @@ class Email:
     #: Where answers go, each perhaps with a display name.
     reply_to: tuple[str, ...] = ()
     files: tuple[File, ...] = ()
+    #: Where reports about this transaction come back to; the sender's address when empty. And what tells them apart.
+    envelope_sender: str = ""
+    report_token: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import smtplib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.core.mail import EmailMultiAlternatives
 
 from ..addresses import wire_address
@@ -19,6 +20,8 @@ from .replies import error_text, is_channel_trouble, is_mailbox_gone, parse_repl
 
 #: What django-anymail says of a recipient (its documentation, "Tracking sent mail", version 13).
 ANYMAIL_REFUSED = frozenset({"invalid", "rejected", "failed"})
+#: The name under which a service keeps which mail it was.
+REPORT_METADATA = "kwit_report"
 #: The HTTP statuses of "slow down" and of trouble on the other side.
 HTTP_TOO_MANY, HTTP_SERVER_ERROR = 429, 500
 
@@ -109,6 +112,11 @@ def as_django(letter: Email) -> EmailMultiAlternatives:
         reply_to=letter.reply_to,
         headers=dict(letter.headers),
     )
+    if letter.report_token and apps.is_installed("anymail"):
+        # What django-anymail hands to the service, which returns the one in its bounces and the other in its events.
+        if letter.envelope_sender:
+            message.envelope_sender = letter.envelope_sender  # type: ignore[attr-defined]
+        message.metadata = {REPORT_METADATA: letter.report_token}  # type: ignore[attr-defined]
     for each in letter.files:
         message.attach(each.name, each.content, each.content_type)
     if letter.html:

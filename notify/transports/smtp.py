@@ -224,7 +224,7 @@ class SmtpTransport:
         """Return what is sent before the body."""
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
-            f"MAIL FROM:<{envelope_address(letter.sender)}>{size}",
+            f"MAIL FROM:<{letter.envelope_sender or envelope_address(letter.sender)}>{size}",
             *(f"RCPT TO:<{wire_address(recipient)}>" for recipient in letter.recipients),
             "DATA",
         ]

@@ -1,6 +1,8 @@
-"""Receipts and audit rows are append-only: the database itself refuses UPDATE, DELETE and TRUNCATE."""
+"""Receipts are append-only: the database itself refuses UPDATE, DELETE and TRUNCATE. Back: refused while there are rows."""
 
 from django.db import migrations
+
+from kwit.db.migrations import refuse_while_rows
 
 from ..dialects import dialect_of
 
@@ -10,7 +12,11 @@ def put_guard(apps, schema_editor):
         schema_editor.execute(statement, params=None)
 
 
+refuse = refuse_while_rows("receipts", "let receipts be changed and deleted")
+
+
 def take_guard(apps, schema_editor):
+    refuse(apps, schema_editor)
     for statement in dialect_of(schema_editor.connection).unguard(schema_editor.connection):
         schema_editor.execute(statement, params=None)
 

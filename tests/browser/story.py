@@ -40,7 +40,10 @@ def make_user(name: str, *permissions: str) -> User:
 ALL_TENANTS = "kwit.see_all_tenants"
 VIEW = (
     ALL_TENANTS,
-    *(f"notify.view_{model}" for model in ("control", "runlog", "mailqueue", "taskqueue", "channel", "suppression")),
+    *(
+        f"notify.view_{model}"
+        for model in ("control", "runlog", "mailqueue", "taskqueue", "channel", "delivery", "suppression")
+    ),
 )
 OPERATE = (
     *VIEW,

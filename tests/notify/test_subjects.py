@@ -87,7 +87,7 @@ def test_a_translation_that_cannot_be_filled_in_falls_back_as_in_django(monkeypa
 
 
 def test_a_line_is_one_line_of_at_most_255_units(monkeypatch):
-    monkeypatch.setattr(subjects, "template", lambda name: Template("a {{ item }}\n"))
+    monkeypatch.setattr(subjects, "compile_or_load", lambda source, name: Template("a {{ item }}\n"))
 
     lines = Lines()
 

@@ -121,7 +121,7 @@ def test_a_problem_is_said_in_the_readers_language_with_what_was_given() -> None
     assert ("—", "change_id", "'CHG '", "ma odstęp na początku lub na końcu") in found
     assert ("2", "id", "'50%s'", "musi być liczbą całkowitą, a nie '50%s'") in found
     assert problems(send(reader, "")) == [
-        ("—", "plik", "—", "nic nie zawiera; pierwszy wiersz musi mieć id, revision i qty")
+        ("—", "plik", "—", "jest pusty; potrzebny jest pierwszy wiersz z id, revision, qty")
     ]
 
 

@@ -24,6 +24,9 @@ class Command(NotifyCommand):
         parser.add_argument("key", nargs="?", metavar="KEY")
         parser.add_argument("key2", nargs="?", metavar="KEY2")
         parser.add_argument("--language", default="", metavar="CODE", help="as if the recipient spoke this language")
+        parser.add_argument(
+            "--file", action="store_true", dest="is_file", help="as the files say it, whatever was written on the page"
+        )
         parser.add_argument("--html", action="store_true", dest="is_html", help="print the HTML body only")
 
     def handle(self, *, kind: str, key: str | None, is_html: bool, **options: Any) -> None:
@@ -31,9 +34,16 @@ class Command(NotifyCommand):
         language, using = options["language"], options["database"]
         try:
             if key is None:
-                found = [preview_example(kind, language=language)]
+                found = [preview_example(kind, language=language, using=using, is_file=options["is_file"])]
             else:
-                found = preview_key(kind=kind, key=key, key2=options["key2"], language=language, using=using)
+                found = preview_key(
+                    kind=kind,
+                    key=key,
+                    key2=options["key2"],
+                    language=language,
+                    using=using,
+                    is_file=options["is_file"],
+                )
         except NotifyError as error:
             raise CommandError(str(error)) from error
         except DatabaseError:
