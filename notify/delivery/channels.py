@@ -1,4 +1,4 @@
-"""Ways out that pause: when nothing can be sent whatever the mail, everybody waits and no mail loses an attempt."""
+"""Channels that pause: when nothing can be sent whatever the mail, all wait and no mail loses an attempt."""
 
 import contextlib
 from dataclasses import dataclass
