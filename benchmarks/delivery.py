@@ -92,16 +92,23 @@ def bare(mails: list, port: int) -> None:
     with smtplib.SMTP("127.0.0.1", port) as connection:
         for mail in mails:
             to = tuple(mail.recipients)
-            letter = make_email(
-                mail, body=render_mail(mail), part=0, to=to, recipients=to, at=datetime.now(UTC), conf=conf
+            email = make_email(
+                mail,
+                body=render_mail(mail),
+                part=0,
+                to=to,
+                recipients=to,
+                at=datetime.now(UTC),
+                token=f"{mail.pk:032x}",
+                conf=conf,
             )
             message = EmailMessage(policy=SMTP)
-            message["From"], message["To"], message["Subject"] = letter.sender, ", ".join(to), letter.subject
-            for name, value in letter.headers:
+            message["From"], message["To"], message["Subject"] = email.sender, ", ".join(to), email.subject
+            for name, value in email.headers:
                 message[name] = value
-            message.set_content(letter.text)
-            message.add_alternative(letter.html, subtype="html")
-            connection.sendmail(letter.sender, to, message.as_bytes())
+            message.set_content(email.text)
+            message.add_alternative(email.html, subtype="html")
+            connection.sendmail(email.sender, to, message.as_bytes())
 
 
 def deliver(port: int, lanes: int) -> int:

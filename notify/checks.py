@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.core.checks import ERROR, CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured
 from django.db import DatabaseError, connections, router
@@ -348,6 +348,26 @@ def check_weaknesses(alias: str) -> Iterator[CheckMessage]:
     for found in dialect_of(connection).weaknesses(connection):
         letter = found.id.partition(".")[2][0]
         yield LEVELS[letter](found.about, hint=found.what_to_do, obj=alias, id=found.id)
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+@on_database
+def check_row_security(alias: str) -> Iterator[CheckMessage]:
+    """E026: row-level security hides every row of a table from a pass; W014: some, perhaps."""
+    connection = connections[alias]
+    hint = "Give the login of the job a policy that shows it every row, or let it bypass row-level security."
+    tables = {model._meta.db_table for model in apps.get_app_config("notify").get_models()}
+    for step in registered():
+        with suppress(Exception):  # what a step raises is E002's
+            joins = step.events(Scope(now=timezone.now(), since=None)).query.alias_map.values()
+            tables.update(join.table_name for join in joins)
+    for table, is_empty in dialect_of(connection).filtered_tables(connection, sorted(tables)):
+        if is_empty:
+            text = f"row-level security hides every row of {table} from this login: no pass would find an event there"
+            yield Error(text, hint=hint, obj=alias, id="notify.E026")
+        else:
+            text = f"row-level security filters {table} for this login: events that it hides are never notified"
+            yield Warning(text, hint=hint, obj=alias, id="notify.W014")
 
 
 @register(Tags.database, DOCTOR, deploy=True)

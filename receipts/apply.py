@@ -62,7 +62,7 @@ def apply_one(*, kind: str, tenant: str, target: Target, using: str | None = Non
     """
     alias, declared = using or router.db_for_write(Change), get_kind(kind)
     plan = checked_plan(kind=declared, change_id="-", tenant=tenant, targets=[target])
-    return repeated(alias, lambda: change_one(declared, plan, alias))
+    return with_retry(alias, lambda: change_one(declared, plan, alias))
 
 
 def apply_change(
@@ -89,7 +89,7 @@ def apply_change(
     plan = checked_plan(kind=declared, change_id=change_id, tenant=tenant, targets=targets)
     plans.check_origin(actor=actor, reason=reason)
     alias = using or router.db_for_write(Change)
-    return repeated(alias, lambda: apply_once(declared, plan, actor=actor, reason=reason, alias=alias))
+    return with_retry(alias, lambda: apply_once(declared, plan, actor=actor, reason=reason, alias=alias))
 
 
 def rehearse_change(
@@ -129,7 +129,7 @@ def apply_surely(
     Raises: as `apply_change`, and OutcomeUnknown when the database does not come back.
     """
     alias, kept = using or router.db_for_write(Change), tuple(targets)
-    return surely(
+    return with_reconnect(
         lambda: apply_change(
             kind=kind, change_id=change_id, tenant=tenant, targets=kept, actor=actor, reason=reason, using=alias
         ),
@@ -139,7 +139,7 @@ def apply_surely(
     )
 
 
-def surely(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable[[float], None]) -> Outcome:
+def with_reconnect(apply: Callable[[], bool], *, about: str, alias: str, pause: Callable[[float], None]) -> Outcome:
     """
     Apply, again over a new connection when one is lost; ``apply`` returns False when it finds itself applied.
 
@@ -187,7 +187,7 @@ def checked_plan(*, kind: ChangeType, change_id: str, tenant: str, targets: Iter
     return plans.checked_plan(change_id=change_id, tenant=tenant, targets=targets, targets_max=limit, shape=kind)
 
 
-def repeated(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
+def with_retry(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
     """Run a verb in a transaction, again while the database gives it up for another transaction's sake."""
     connection = connections[alias]
     attempts_max = 1 if connection.in_atomic_block else ATTEMPTS_MAX

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import router
 from django.utils import timezone
 
-from .apply import Outcome, apply_once, checked_plan, repeated, surely
+from .apply import Outcome, apply_once, checked_plan, with_reconnect, with_retry
 from .change_types import get_kind
 from .conf import load_settings
 from .errors import ChangeIdReused, Flaw, InvalidPlan, NotApproved, Stale, Words
@@ -296,7 +296,7 @@ def apply_plan(
         )
 
     try:
-        return repeated(alias, settle_and_apply, durable=True)
+        return with_retry(alias, settle_and_apply, durable=True)
     except (Stale, ChangeIdReused) as refusal:
         problems = [asdict(problem) for problem in refusal.problems] or [{"problem": refusal.conflict}]
         # Losing this race is fine: whoever won it has written down what became of the plan.
@@ -329,4 +329,4 @@ def apply_plan_surely(
                 return False
             raise
 
-    return surely(apply, about=f"plan {pk}", alias=alias, pause=pause)
+    return with_reconnect(apply, about=f"plan {pk}", alias=alias, pause=pause)

@@ -1,4 +1,4 @@
-"""Words for rows: what may be asked of them in a chain, and writes that may lose a race."""
+"""Filters that chain, and conditional updates whose return value says whether they won a race."""
 
 from datetime import datetime
 from typing import Any
@@ -129,7 +129,7 @@ class RunQuerySet(models.QuerySet[Any]):
         return won == 1
 
     def try_beat(self, pk: int, *, done: int, differing: int, undeclared: int) -> bool:
-        """Say how far a run has come, and that its process lives."""
+        """Record how far a run has come, as a heartbeat of its process."""
         won = self.filter(pk=pk, outcome=RunOutcome.RUNNING).update(
             done=done, differing=differing, undeclared=undeclared, beat_at=UtcNow()
         )
@@ -140,8 +140,8 @@ class RunQuerySet(models.QuerySet[Any]):
         won = self.filter(pk=pk, outcome=RunOutcome.RUNNING).update(outcome=outcome, error=error, ended_at=UtcNow())
         return won == 1
 
-    def try_bury(self, pk: int, *, beat_at: datetime) -> bool:
-        """Close a run whose process has not been heard of since then; one that beats meanwhile is left alone."""
+    def try_close_dead(self, pk: int, *, beat_at: datetime) -> bool:
+        """Close a run whose process has given no heartbeat since then; one that gives one meanwhile is left alone."""
         # Not "equal": SQLite keeps the moment as a text with three decimals, and compares it with one of six.
         won = self.filter(pk=pk, outcome=RunOutcome.RUNNING, beat_at__lte=beat_at).update(
             outcome=RunOutcome.DIED, ended_at=UtcNow()

@@ -190,20 +190,20 @@ def reconcile(*, change_ids: Iterable[str] | None = None, using: str | None = No
         if absent := [change_id for change_id in wanted if change_id not in found]:
             raise LookupError(f"no receipt of {', '.join(map(repr, absent))}")
         headers = [found[change_id] for change_id in wanted]
-    return (compared(change_id, kind, tenant, alias) for change_id, kind, tenant in headers)
+    return (compare_receipt(change_id, kind, tenant, alias) for change_id, kind, tenant in headers)
 
 
-def headers_of(*, tenants: Collection[str] | None, using: str) -> Iterator[tuple[str, str, str]]:
+def read_headers(*, tenants: Collection[str] | None, using: str) -> Iterator[tuple[str, str, str]]:
     """Yield (change_id, kind, tenant) of every receipt of these tenants, or of all."""
-    yield from of_tenants(tenants, using).in_pages()
+    yield from filter_receipts(tenants, using).in_pages()
 
 
 def count_receipts(*, tenants: Collection[str] | None = None, using: str | None = None) -> int:
     """Return how many receipts there are, for a progress bar."""
-    return of_tenants(tenants, using or router.db_for_write(Change)).count()
+    return filter_receipts(tenants, using or router.db_for_write(Change)).count()
 
 
-def of_tenants(tenants: Collection[str] | None, using: str) -> ChangeQuerySet:
+def filter_receipts(tenants: Collection[str] | None, using: str) -> ChangeQuerySet:
     """Return the receipts of these tenants, or all."""
     receipts: ChangeQuerySet = Change.objects.using(using)
     return receipts if tenants is None else receipts.filter(tenant__in=sorted(tenants))
@@ -216,10 +216,10 @@ def kinds_of_receipts(*, change_ids: Iterable[str] | None = None, using: str | N
     return sorted(chosen.order_by().values_list("kind", flat=True).distinct())
 
 
-def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
+def compare_receipt(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
     """Compare one receipt with its audit rows and with its rows."""
     stored = Change.objects.using(alias).filter(pk=change_id).values_list("targets", "digest").first()
-    rows = joined(change_id, kind, tenant, alias)
+    rows = read_joined(change_id, kind, tenant, alias)
     content, stored_digest = stored or (None, "")
 
     def is_genuine(targets: Iterable[Target]) -> bool:
@@ -238,11 +238,11 @@ def compared(change_id: str, kind: str, tenant: str, alias: str) -> Reconciled:
             if not is_genuine(targets):
                 problems.append(Disagreement(None, "digest_differs"))
             problems += disagreements(targets, [(row[0], row[8], row[2]) for row in rows])
-    reused = {row[0]: others_of(change_id, kind, tenant, row, alias) for row in rows if row[9]}
-    return sorted_out(change_id, rows, problems, reused)
+    reused = {row[0]: find_others(change_id, kind, tenant, row, alias) for row in rows if row[9]}
+    return count_categories(change_id, rows, problems, reused)
 
 
-def sorted_out(
+def count_categories(
     change_id: str,
     rows: list[tuple[Any, ...]],
     problems: list[Disagreement],
@@ -273,14 +273,14 @@ def kinds_on(kind: str) -> list[str]:
     return [one.name for one in each_kind() if one.model._meta.db_table == table]
 
 
-def others_of(change_id: str, kind: str, tenant: str, row: tuple[Any, ...], alias: str) -> tuple[str, ...]:
+def find_others(change_id: str, kind: str, tenant: str, row: tuple[Any, ...], alias: str) -> tuple[str, ...]:
     """Return the tenant's other receipts that audit a row with the same revision."""
     others = Audit.objects.using(alias).filter(change__kind__in=kinds_on(kind), change__tenant=tenant)
     same = others.filter(target_id=row[0], revision_after=row[1]).exclude(change_id=change_id).order_by("change_id")
     return tuple(same.values_list("change_id", flat=True)[:REUSED_NAMED])
 
 
-def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any, ...]]:
+def read_joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any, ...]]:
     """
     Read audit rows and present rows in one statement, by id and never by count.
 
@@ -288,7 +288,7 @@ def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any
     """
     connection = connections[alias]
     if not get_kind(kind).is_plain:
-        return joined_fields(change_id, get_kind(kind), tenant, alias)
+        return read_field_rows(change_id, get_kind(kind), tenant, alias)
     shape, kinds = get_kind(kind).shape(connection), kinds_on(kind)
     sql = f"""
         SELECT a.target_id, a.revision_after, a.qty, a.state_after, t.{shape.id}, t.{shape.revision}, t.{shape.qty},
@@ -305,7 +305,7 @@ def joined(change_id: str, kind: str, tenant: str, alias: str) -> list[tuple[Any
         return cast(list[tuple[Any, ...]], cursor.fetchall())
 
 
-def joined_fields(change_id: str, kind: ChangeType, tenant: str, alias: str) -> list[tuple[Any, ...]]:
+def read_field_rows(change_id: str, kind: ChangeType, tenant: str, alias: str) -> list[tuple[Any, ...]]:
     """Read audit rows and present rows of a kind that names its fields, in one statement."""
     connection = connections[alias]
     shape = kind.field_shape(connection)
@@ -355,7 +355,7 @@ def record_reconciliation(result: Reconciled, *, actor: str, using: str | None =
             first = {"kind": kind, "tenant": tenant, "created_at": created_at, "reconciliation": kept}
             try:
                 with transaction.atomic(using=alias):
-                    Verdict.objects.using(alias).create(change_id=result.change_id, found=found_in(kept), **first)
+                    Verdict.objects.using(alias).create(change_id=result.change_id, found=conclude(kept), **first)
             except IntegrityError:
                 # Somebody else wrote the first one; if his is the later result, his stays.
                 try_renew(kept, alias)
@@ -365,10 +365,10 @@ def record_reconciliation(result: Reconciled, *, actor: str, using: str | None =
 def try_renew(kept: Reconciliation, using: str) -> bool:
     """Make a result the verdict unless a later one is it already; return whether it is."""
     older = Verdict.objects.using(using).filter(pk=kept.change_id, reconciliation__lt=kept.pk)
-    return older.update(reconciliation=kept, found=found_in(kept)) == 1
+    return older.update(reconciliation=kept, found=conclude(kept)) == 1
 
 
-def found_in(kept: Reconciliation) -> Found:
+def conclude(kept: Reconciliation) -> Found:
     """Return what a reconciliation says as a whole."""
     if kept.broken:
         return Found.BROKEN

@@ -1,8 +1,8 @@
 """
-Runs of ``reconcile --all``: asked for by a person, carried out by a process of its own, watched through one row.
+Runs of ``reconcile --all``: requested by a person, carried out by a process of its own, observed through one row.
 
-A unique constraint lets one run of a scope be under way; each change of its row repeats that it is. A process that is
-killed beats no longer, and the next one who asks closes its row.
+A unique constraint allows one running run per scope, and each update of its row repeats that it is running. The
+heartbeat of a process that was killed stops; the next request closes its row.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ from kwit.db.fields import UtcNow
 from .errors import UnknownKind
 from .models import ReconciliationRun
 from .querysets import RunOutcome
-from .reconcile import compared, count_receipts, headers_of, record_reconciliation
+from .reconcile import compare_receipt, count_receipts, read_headers, record_reconciliation
 
-#: Seconds between two beats of a run; a page that watches it shows no more.
+#: Seconds between two heartbeats of a run; a page that shows it needs no more.
 BEAT_S = 1.0
 #: After this long without a beat its process is taken for dead: longer than SQLite's busy timeout, and than any lock
 #: that one receipt may wait for. One that wakes up later finds its row closed, and stops.
@@ -69,7 +69,7 @@ def ask_for_run(
             running = runs.filter(scope=scope, outcome=RunOutcome.RUNNING).first()
             if running is None:
                 continue  # it has ended since
-            if not has_died(running) or not runs.try_bury(running.pk, beat_at=running.beat_at):
+            if not has_died(running) or not runs.try_close_dead(running.pk, beat_at=running.beat_at):
                 return running, False
 
 
@@ -126,11 +126,11 @@ def compare_all(
 ) -> RunOutcome:
     """Compare receipt by receipt; return how it ended."""
     runs, next_beat = ReconciliationRun.objects.using(alias), clock() + BEAT_S
-    for change_id, kind, tenant in headers_of(tenants=run.tenants, using=alias):
+    for change_id, kind, tenant in read_headers(tenants=run.tenants, using=alias):
         if is_stopping():
             return RunOutcome.STOPPED
         try:
-            result = compared(change_id, kind, tenant, alias)
+            result = compare_receipt(change_id, kind, tenant, alias)
         except UnknownKind:
             tally.undeclared += 1
         else:

@@ -1,6 +1,7 @@
 """The documentation says what the code has: every name, every link, every statement."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -235,6 +236,23 @@ def test_each_command_line_in_the_documents_has_a_command_and_options_that_exist
 def test_code_blocks_are_valid_python(page):
     for block in blocks(page, "python"):
         ast.parse(block)
+
+
+def test_each_import_in_the_documents_can_be_made():
+    seen = 0
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in (
+                    "kwit",
+                    "notify",
+                    "receipts",
+                ):
+                    module = importlib.import_module(str(node.module))
+                    assert [one.name for one in node.names if not hasattr(module, one.name)] == [], name_of(page)
+                    seen += 1
+
+    assert seen > 10
 
 
 SQL = [

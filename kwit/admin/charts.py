@@ -8,6 +8,9 @@ from .components import NONE, Cell, Row, Table, Text
 
 WIDTH, HEIGHT = 640, 170
 LEFT, RIGHT, TOP, BOTTOM = 46, 6, 10, 24
+#: Room for a character of a label as it is drawn on a phone, where the chart is scaled down and its text is larger; and
+#: between a label and the columns.
+CHARACTER, TICK_GAP = 10, 12
 #: Labels on the axis at most, so that they do not overlap on a phone.
 LABELS_MAX = 8
 
@@ -61,25 +64,63 @@ class Chart:
     baseline: int = HEIGHT - BOTTOM
 
 
+@dataclass(frozen=True)
+class Scale:
+    """The plane of a chart: ``top`` is the greatest value, ``steps`` the number of columns."""
+
+    top: float
+    steps: int
+    unit: str
+
+    def label(self, value: float) -> str:
+        """Return a value with its unit."""
+        return f"{number_text(value)}{self.unit}"
+
+    @property
+    def left(self) -> int:
+        """The left edge of the columns: beside the longest label."""
+        return max(LEFT, TICK_GAP + CHARACTER * max(len(self.label(value)) for value in self.ticks))
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """The labelled values of the vertical axis."""
+        return (0, self.top / 2, self.top)
+
+    def column(self, place: int) -> tuple[float, float]:
+        """Return the left edge and the width of a step's bar."""
+        slot = (WIDTH - self.left - RIGHT) / max(self.steps, 1)
+        return round(self.left + place * slot + slot * 0.12, 1), round(slot * 0.76, 1)
+
+    def middle(self, place: int) -> float:
+        """Return the middle of a step."""
+        x, width = self.column(place)
+        return round(x + width / 2, 1)
+
+    def y(self, value: float) -> float:
+        """Return a value's place on the vertical axis; SVG counts downwards."""
+        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value / self.top), 1)
+
+
 def stacked(*, title: Text, labels: Sequence[str], series: Sequence[Series], first: Text, unit: str = "") -> Chart:
     """Return a chart of stacked bars; ``first`` is the heading of the labels in the table."""
     sums = [sum(one.values[place] or 0 for one in series) for place in range(len(labels))]
-    top = nice(max(sums, default=0))
+    scale = Scale(nice(max(sums, default=0)), len(labels), unit)
     bars, tops = [], [0.0] * len(labels)
     for one in series:
         for place, value in enumerate(one.values):
             if value:
-                x, width = column(place, len(labels))
-                upper, lower = y_of(tops[place] + value, top), y_of(tops[place], top)
-                tip = f"{labels[place]} · {one.name}: {shown(value)}{unit}"
+                x, width = scale.column(place)
+                upper, lower = scale.y(tops[place] + value), scale.y(tops[place])
+                tip = f"{labels[place]} · {one.name}: {scale.label(value)}"
                 bars.append(Mark(x, upper, width, round(lower - upper, 1), one.tone, tip))
                 tops[place] += value
-    return framed(title, labels, series, first, top, unit, bars=bars)
+    return chart_of(title, labels, series, first, scale, bars=bars)
 
 
 def lines(*, title: Text, labels: Sequence[str], series: Sequence[Series], first: Text, unit: str = "") -> Chart:
     """Return a chart of one line per series, broken where there is no value."""
-    top = nice(max((value for one in series for value in one.values if value is not None), default=0))
+    most = max((value for one in series for value in one.values if value is not None), default=0)
+    scale = Scale(nice(most), len(labels), unit)
     dots, paths = [], []
     for one in series:
         points: list[str] = []
@@ -88,65 +129,48 @@ def lines(*, title: Text, labels: Sequence[str], series: Sequence[Series], first
                 paths += [(one.tone, " ".join(points))] if len(points) > 1 else []
                 points = []
                 continue
-            x, width = column(place, len(labels))
-            middle = round(x + width / 2, 1)
-            points.append(f"{middle},{y_of(value, top)}")
-            tip = f"{labels[place]} · {one.name}: {shown(value)}{unit}"
-            dots.append(Mark(middle, y_of(value, top), 3, 3, one.tone, tip))
-    return framed(title, labels, series, first, top, unit, dots=dots, paths=paths)
+            points.append(f"{scale.middle(place)},{scale.y(value)}")
+            tip = f"{labels[place]} · {one.name}: {scale.label(value)}"
+            dots.append(Mark(scale.middle(place), scale.y(value), 3, 3, one.tone, tip))
+    return chart_of(title, labels, series, first, scale, dots=dots, paths=paths)
 
 
-def framed(
+def chart_of(
     title: Text,
     labels: Sequence[str],
     series: Sequence[Series],
     first: Text,
-    top: float,
-    unit: str,
+    scale: Scale,
     *,
     bars: Sequence[Mark] = (),
     dots: Sequence[Mark] = (),
     paths: Sequence[tuple[str, str]] = (),
 ) -> Chart:
-    """Put axes, legend and table around the marks."""
-    every = math.ceil(len(labels) / LABELS_MAX)
-    columns = []
-    for place in range(0, len(labels), every):
-        x, width = column(place, len(labels))
-        columns.append(Tick(round(x + width / 2, 1), labels[place]))
+    """Add axes, legend and table to the marks."""
+    every = math.ceil(len(labels) / LABELS_MAX) or 1
     return Chart(
         title=title,
         bars=bars,
         dots=dots,
         lines=paths,
-        rows=[Tick(y_of(value, top), f"{shown(value)}{unit}") for value in (0, top / 2, top)],
-        columns=columns,
+        rows=[Tick(scale.y(value), scale.label(value)) for value in scale.ticks],
+        columns=[Tick(scale.middle(place), labels[place]) for place in range(0, len(labels), every)],
         legend=[(one.tone, one.name) for one in series],
-        table=as_table(title, labels, series, first, unit),
+        table=as_table(title, labels, series, first, scale),
         is_empty=not bars and not dots,
+        left=scale.left,
     )
 
 
-def as_table(title: Text, labels: Sequence[str], series: Sequence[Series], first: Text, unit: str) -> Table:
+def as_table(title: Text, labels: Sequence[str], series: Sequence[Series], first: Text, scale: Scale) -> Table:
     """Return the chart's data as a table."""
     rows = []
     for place, label in enumerate(labels):
         values = [one.values[place] for one in series]
-        cells = [Cell(text=NONE if v is None else f"{shown(v)}{unit}", is_number=True) for v in values]
+        cells = [Cell(text=NONE if v is None else scale.label(v), is_number=True) for v in values]
         rows.append(Row(cells=[Cell(text=label), *cells]))
     head = [first, *(one.name for one in series)]
     return Table(head=head, rows=rows, caption=title, numbers=frozenset(range(1, len(head))))
-
-
-def column(place: int, count: int) -> tuple[float, float]:
-    """Return the left edge and the width of a step's bar."""
-    slot = (WIDTH - LEFT - RIGHT) / max(count, 1)
-    return round(LEFT + place * slot + slot * 0.12, 1), round(slot * 0.76, 1)
-
-
-def y_of(value: float, top: float) -> float:
-    """Return a value's height on the page; SVG counts downwards."""
-    return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value / top), 1)
 
 
 def nice(value: float) -> float:
@@ -157,6 +181,6 @@ def nice(value: float) -> float:
     return next((float(step * power) for step in (1, 2, 4, 10) if value <= step * power and step * power >= 2), 2.0)
 
 
-def shown(value: float) -> str:
+def number_text(value: float) -> str:
     """Return a number without needless digits."""
     return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}") if value == int(value) else f"{value:.1f}"

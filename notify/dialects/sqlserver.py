@@ -67,6 +67,15 @@ STANDING = """
 SELECT d.compatibility_level, d.is_read_committed_snapshot_on, @@LANGUAGE
 FROM sys.databases AS d WHERE d.database_id = DB_ID()
 """
+# Tables with a filter of an enabled security policy, and how many rows they have before it.
+FILTERED = """
+SELECT OBJECT_NAME(f.target_object_id), (
+    SELECT SUM(p.rows) FROM sys.partitions AS p WHERE p.object_id = f.target_object_id AND p.index_id IN (0, 1)
+)
+FROM sys.security_predicates AS f JOIN sys.security_policies AS s ON s.object_id = f.object_id
+WHERE s.is_enabled = 1 AND f.predicate_type_desc = N'FILTER'
+ORDER BY 1
+"""
 # Only the first 32 characters of an application lock's name can be read in sys.dm_tran_locks.
 HOLDER = f"""
 SELECT s.session_id, s.program_name, s.host_name, s.host_process_id, s.login_time
@@ -204,6 +213,15 @@ class NotifySqlServer(SqlServerDialect, NotifyDialect):
         written = sql % tuple("NULL" if value is None else "%s" for value in params)
         given = [plain(value) for value in params if value is not None]
         return int(self.fetch(connection, self.guarded(f"{written};\nSELECT @@ROWCOUNT;"), given)[0][0])
+
+    def filtered_tables(self, connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[tuple[str, bool]]:
+        hidden = []
+        for name, rows in self.fetch(connection, FILTERED):
+            if name in tables:
+                table = connection.ops.quote_name(name)
+                found = self.fetch(connection, f"SELECT TOP (1) 1 AS one FROM {table}")  # noqa: S608 - a table of ours
+                hidden.append((name, bool(rows and not found)))
+        return hidden
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
         level, has_row_versions, language = self.fetch(connection, STANDING)[0]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -51,7 +52,7 @@ class TaskExplanation:
 
 def moment(at: datetime | None) -> str:
     """Return a moment for a person; the offset says whose clock it is."""
-    return _("an unknown date") if at is None else f"{at:%Y-%m-%d %H:%M:%S%z}"
+    return _("an unknown date") if at is None else f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S%z}"
 
 
 def explain_mails(control: Control, *, using: str, now: datetime, is_whole: bool = True) -> Iterator[MailExplanation]:

@@ -71,7 +71,7 @@ def receipt_document(request: HttpRequest, receipt: Receipt, shape: str) -> Http
         rows = [row[7:] for row in receipt_rows(receipt)]
         title = _("Receipt %s") % receipt.change_id
         mark = make_mark(receipt.change_id)
-        return paper(request, title, receipt.digest, facts, RECEIPT_HEAD[7:], rows, record=record, mark=mark)
+        return print_page(request, title, receipt.digest, facts, RECEIPT_HEAD[7:], rows, record=record, mark=mark)
     name = f"receipt-{receipt.change_id}"
     if shape == "json":
         lines: Iterable[str] = [json.dumps(receipt.as_json(), cls=DjangoJSONEncoder) + "\n"]
@@ -131,7 +131,7 @@ def reconciliation_document(
         ]
         rows = [row[3:] for row in item_rows(kept, items)]
         title = _("Reconciliation of %s") % kept.change_id
-        return paper(request, title, change.digest, facts, ITEM_HEAD[3:], rows, record=record)
+        return print_page(request, title, change.digest, facts, ITEM_HEAD[3:], rows, record=record)
     name = f"reconciliation-{kept.change_id}-{kept.pk}"
     if shape == "json":
         lines: Iterable[str] = [json.dumps(as_json(kept, items)) + "\n"]
@@ -163,7 +163,7 @@ COLUMNS: dict[str, Text] = {
 }
 
 
-def paper(
+def print_page(
     request: HttpRequest,
     title: str,
     digest: str,
@@ -176,7 +176,7 @@ def paper(
 ) -> HttpResponse:
     """Return a page to print, with the digest on every sheet and the mark of a receipt's seal; recorded."""
     actor = request.user.get_username()
-    table = Table(head=[COLUMNS[name] for name in head], rows=[paper_row(row) for row in rows])
+    table = Table(head=[COLUMNS[name] for name in head], rows=[print_row(row) for row in rows])
     context = {
         "title": title,
         "digest": digest,
@@ -194,12 +194,12 @@ def paper(
     return response
 
 
-def paper_row(row: Sequence[Any]) -> Row:
+def print_row(row: Sequence[Any]) -> Row:
     """Return one line on paper."""
-    return Row(cells=[paper_cell(value) for value in row])
+    return Row(cells=[print_cell(value) for value in row])
 
 
-def paper_cell(value: Any) -> Cell:
+def print_cell(value: Any) -> Cell:
     """Return one cell on paper."""
     badge: Badge | None = CATEGORIES.get(value) if isinstance(value, str) else None
     if badge is not None:

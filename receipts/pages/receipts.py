@@ -30,6 +30,7 @@ from ..plans.model import ACTOR_CHARS_MAX
 from ..querysets import Found
 from ..reconcile import CATEGORIES as COUNTED
 from ..reconcile import reconcile, record_reconciliation
+from ..sealing.log import Inconsistent
 from .badges import FOUND, GENUINE, NEVER, NOT_GENUINE, counts_text, key_from, key_of, receipt_url, url
 from .exports import CHUNK_ROWS, DOCUMENTS, LISTS, proof_document, receipt_document, receipts_stream
 from .field_tables import audit_table
@@ -91,7 +92,7 @@ class ChangeAdmin(ReadOnlyAdmin):
 
     def rows(self, request: HttpRequest, found: Sequence[Any]) -> list[Row]:
         """Return one line per receipt; two queries."""
-        return [Row(cells=self.cells(*one)) for one in looked_up([row.pk for row in found])]
+        return [Row(cells=self.cells(*one)) for one in look_up([row.pk for row in found])]
 
     def cells(self, change: Any, verdict: Mapping[str, Any] | None) -> list[Cell]:
         """Return a receipt's cells."""
@@ -151,7 +152,7 @@ class ChangeAdmin(ReadOnlyAdmin):
         sections = [Section(facts=self.facts(request, row))]
         if row.reason:
             sections.append(Section(title=_("Reason"), text=row.reason))
-        if problem := undeclared(row.kind):
+        if problem := explain_undeclared(row.kind):
             sections.append(Section(text=problem))
         audited = [one.audit for one in lines[:ROWS_SHOWN] if one.audit is not None and one.audit.fields]
         table = Table(head=line_head(), rows=[line_row(one) for one in lines[:ROWS_SHOWN]], numbers=LINE_NUMBERS)
@@ -253,7 +254,7 @@ class ChangeAdmin(ReadOnlyAdmin):
                 kept = record_reconciliation(result, actor=actor[:ACTOR_CHARS_MAX], using=alias)
                 doing.done, doing.note = 1, ", ".join(f"{getattr(result, one)} {one}" for one in COUNTED)
         except UnknownKind:
-            messages.error(request, undeclared(row.kind))
+            messages.error(request, explain_undeclared(row.kind))
             return redirect(receipt_url(row.pk))
         return redirect(url("reconciliation", "change", kept.pk))
 
@@ -276,7 +277,11 @@ class ChangeAdmin(ReadOnlyAdmin):
 
     def send_proof(self, request: HttpRequest, row: Any) -> HttpResponse:
         """Give the proof of a sealed receipt."""
-        proof = read_proof(row.pk)
+        try:
+            proof = read_proof(row.pk)
+        except Inconsistent:
+            messages.error(request, _("The log of sealed receipts is damaged; manage.py receipts_audit_log says how."))
+            return redirect(receipt_url(row.pk))
         if proof is None:
             messages.error(request, _("This receipt is not yet sealed; manage.py receipts_seal seals it."))
             return redirect(receipt_url(row.pk))
@@ -303,7 +308,7 @@ class ChangeAdmin(ReadOnlyAdmin):
         def page_after(after: str) -> Page:
             return parted_page_of(rows, self.arms(request), order=order, size=CHUNK_ROWS, after=after)
 
-        return receipts_stream(request, shape, page_after=page_after, look_up=looked_up, texts=asked.texts)
+        return receipts_stream(request, shape, page_after=page_after, look_up=look_up, texts=asked.texts)
 
 
 def refused_export(text: str) -> HttpResponse:
@@ -311,7 +316,7 @@ def refused_export(text: str) -> HttpResponse:
     return HttpResponse(text, content_type="text/plain; charset=utf-8", status=HTTPStatus.BAD_REQUEST)
 
 
-def looked_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]:
+def look_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]:
     """Return these receipts in this order, each with its latest verdict; two queries."""
     changes = Change.objects.defer("targets", "reason").annotate(items=JSONItems("targets")).in_bulk(keys)
     columns = {name: f"reconciliation__{name}" for name in ("taken_at", "match", "changed", "missing", "broken")}
@@ -320,7 +325,7 @@ def looked_up(keys: Sequence[str]) -> list[tuple[Any, Mapping[str, Any] | None]]
     return [(changes[key], verdicts.get(key)) for key in keys if key in changes]
 
 
-def undeclared(kind: str) -> str:
+def explain_undeclared(kind: str) -> str:
     """Return why a receipt cannot be compared; empty when it can."""
     try:
         get_kind(kind)

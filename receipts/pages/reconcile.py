@@ -17,7 +17,7 @@ from kwit.admin.components import NONE, Badge, Cell, Detail, Fact, Link, Row, Se
 from kwit.admin.filters import Filter, FilterValues, equals
 
 from ..models import Change, Reconciliation
-from ..reconcile import Item, found_in
+from ..reconcile import Item, conclude
 from ..reconcile import Row as StandingRow
 from .badges import CATEGORIES, FOUND, receipt_url, url
 from .exports import DOCUMENTS, reconciliation_document
@@ -41,7 +41,7 @@ HISTORY_NUMBERS = frozenset({4, 5, 6, 7})
 
 def verdict_of(kept: Reconciliation) -> Badge:
     """Return what a reconciliation found."""
-    return FOUND[found_in(kept)]
+    return FOUND[conclude(kept)]
 
 
 def history_row(kept: Reconciliation) -> Row:

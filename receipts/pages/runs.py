@@ -24,7 +24,7 @@ from kwit.people.tenants import tenants_of
 from ..models import Change, ReconciliationRun
 from ..plans.model import ACTOR_CHARS_MAX
 from ..querysets import RunOutcome
-from ..reconcile import of_tenants
+from ..reconcile import filter_receipts
 from ..runs import DIED_AFTER, ask_for_run, scope_of
 from .badges import RUNS, url
 
@@ -139,7 +139,7 @@ class ReconciliationRunAdmin(ReadOnlyAdmin):
             return self.start(request, tenants)
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "POST"])
-        rows = of_tenants(tenants, router.db_for_read(Change) or "default")
+        rows = filter_receipts(tenants, router.db_for_read(Change) or "default")
         number = count_up_to(rows, most=COUNT_MAX)
         running = list(self.get_queryset(request).filter(outcome=RunOutcome.RUNNING).order_by("-pk")[:5])
         asked = Confirmation(

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ..errors import ReceiptsError
 from ..models import Audit, Change, Checkpoint, Leaf
 from ..plans.canonical import PLAN_NAMES, RECEIPT_NAMES, canonical_audit, canonical_receipt, text_digest
 from .merkle import Node, Tree, fold, inclusion_proof, leaf_hash, peaks_of
@@ -17,6 +18,10 @@ AUDIT_COLUMNS = tuple(
 HASH_CHARS = 64
 #: Rows asked for by their keys in one statement; SQL Server takes 2,048 in a list.
 KEYS_MAX = 1000
+
+
+class Inconsistent(ReceiptsError):
+    """The log is damaged, or does not continue a checkpoint that was signed before: nothing more is signed."""
 
 
 class Entry(NamedTuple):
@@ -56,12 +61,14 @@ def node_in(hashes: str, level: int) -> bytes:
 
 
 def read_nodes(nodes: list[Node], alias: str) -> dict[Node, bytes]:
-    """Return the hashes of these nodes, each from the leaf that completes it: one row for each."""
+    """Return the hashes of these nodes, each from the leaf that completes it: one row each. Raises: Inconsistent."""
     leaves = sorted({node.last_leaf for node in nodes})
     hashes: dict[int, str] = {}
     for start in range(0, len(leaves), KEYS_MAX):
         some = Leaf.objects.using(alias).filter(position__in=leaves[start : start + KEYS_MAX])
         hashes |= dict(some.values_list("position", "hashes"))
+    if absent := set(leaves) - set(hashes):
+        raise Inconsistent(f"leaf {min(absent)} is missing; run manage.py receipts_audit_log")
     return {node: node_in(hashes[node.last_leaf], node.level) for node in nodes}
 
 

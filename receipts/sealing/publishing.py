@@ -10,9 +10,9 @@ import urllib.request
 from pathlib import Path
 
 from ..models import Checkpoint, Publication
-from .log import whole_note
+from .log import Inconsistent, whole_note
 from .notes import Head, InvalidNote, Note
-from .sealer import Inconsistent, check_continues
+from .sealer import check_continues
 from .tiles import export_tiles, write
 
 #: Seconds that a place may take to answer.

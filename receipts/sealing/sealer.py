@@ -15,10 +15,9 @@ from django.db.models import Exists, OuterRef, QuerySet
 from kwit.db.fields import JSONItems
 
 from ..dialects import dialect_of
-from ..errors import ReceiptsError
 from ..models import Change, Checkpoint, Leaf
 from .keys import Keys, origin_of
-from .log import count_leaves, newest_checkpoint, read_entries, read_root, read_tree
+from .log import Inconsistent, count_leaves, newest_checkpoint, read_entries, read_root, read_tree
 from .notes import Head, Note
 
 #: Receipts in one transaction, and targets of all of them together: a transaction stays short, and memory bounded.
@@ -29,10 +28,6 @@ SCAN_ROWS = 50_000
 #: longer than the margin is found by the next full scan.
 FULL_EVERY = timedelta(days=1)
 MARGIN = timedelta(hours=1)
-
-
-class Inconsistent(ReceiptsError):
-    """The log is not a continuation of a checkpoint that was signed before: nothing more is signed."""
 
 
 @dataclass

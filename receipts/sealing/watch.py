@@ -17,9 +17,9 @@ from ..errors import ReceiptsError
 from ..models import Audit, Change, Checkpoint, Leaf, Verdict
 from ..querysets import Found
 from .keys import load_keys
-from .log import newest_checkpoint
+from .log import Inconsistent, newest_checkpoint
 from .notes import Note
-from .sealer import Inconsistent, check_continues, head_of, scan_start, unsealed
+from .sealer import check_continues, head_of, scan_start, unsealed
 
 #: Seconds between two runs of the job; a run without new receipts costs a few short queries.
 EVERY_S = 60.0
@@ -107,8 +107,7 @@ def log_state_flaws(alias: str, newest: Checkpoint) -> Iterator[CheckMessage]:
         check_continues(head_of(newest), alias)
         for target in load_settings().log_publish.split():
             check_published(target, alias)
-    except (Inconsistent, KeyError) as error:
-        # KeyError: a leaf that the tree needs is not there.
+    except Inconsistent as error:
         hint = "run manage.py receipts_audit_log --since with the checkpoint that was kept outside"
         yield Error(f"{alias}: the log of receipts does not continue: {error}", hint=hint, id="receipts.E045")
     try:

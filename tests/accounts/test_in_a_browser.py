@@ -32,7 +32,7 @@ def test_somebody_sets_up_a_second_factor_and_signs_in_with_it(open_page: Callab
     page.fill("#id_login", "olga")
     page.fill("#id_password", RIGHT)
     page.click("form button[type=submit]")
-    page.click("text=Second factor")
+    page.click("text=Two-factor authentication")
     look()
     page.click("text=Activate")
     look()

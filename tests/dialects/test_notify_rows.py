@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, connection
 
 from notify.dialects import base
-from notify.dialects.base import ControlRow, MailRow, TaskRow
+from notify.dialects.base import ControlRow, MailRow, NotifyDialect, TaskRow
 from notify.models import Control, MailQueue, TaskQueue
 from tests.babelfish import stand_in_cannot
 from tests.dialects.rows import control_id, rows_for
@@ -224,3 +224,36 @@ def test_tasks_arrive_as_they_were_sent_whatever_their_text(dialect):
 
 def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def test_the_fast_way_writes_what_the_plain_way_writes(dialect):
+    pk = control_id(dialect)
+    mails = [
+        MailRow(pk, "t", text, json.dumps([text]), "pl", json.dumps({"body": text}), "queued", "", "acme", notes)
+        for text, notes in [("zażółć 注文 👩\u200d🔧", None), ("a\tb\\n\"'", json.dumps([{"code": "x"}])), ("", None)]
+    ]
+    tasks = [TaskRow(pk, mail.subject, "ann", "en", mail.payload, mail.tenant) for mail in mails]
+    kept = [(MailQueue, "notify_mail_queue", mails), (TaskQueue, "notify_task_queue", tasks)]
+
+    for model, table, rows in kept:
+        fast, plain = uuid.uuid4(), uuid.uuid4()
+        (dialect.insert_mails if model is MailQueue else dialect.insert_tasks)(connection, fast, rows)
+        NotifyDialect.insert_rows(dialect, connection, table, type(rows[0]), plain, rows)
+
+        names = type(rows[0])._fields
+        written = [
+            list(model.objects.filter(pass_id=pass_id).order_by("pk").values_list(*names)) for pass_id in (fast, plain)
+        ]
+        assert written[0] == written[1]
+        assert len(written[0]) == len(rows)
+
+
+def test_an_array_written_by_hand_is_the_one_of_the_driver():
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL has arrays")
+    from notify.dialects.postgresql import text_array
+
+    texts = ["a", 'b"', "c\\", "", "NULL", "{x,y}", "zażółć 注文", "a\nb", "'"]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::text[], %s::text[]", [text_array(texts), texts])
+        assert cursor.fetchone() == (texts, texts)

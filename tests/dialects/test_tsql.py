@@ -74,6 +74,9 @@ class Recorder:
     def adapt_datetimefield_value(self, value: Any) -> Any:
         return value
 
+    def quote_name(self, name: str) -> str:
+        return f"[{name}]"
+
     def fetchall(self) -> list[tuple[Any, ...]]:
         return self.rows
 
@@ -92,6 +95,7 @@ def notify_texts() -> Iterator[tuple[str, str]]:
     dialect, mail = NotifySqlServer(), MailRow(1, "comment", "s", "[]", "en", "{}", "queued", "")
     yield "now", recorded(dialect.now, [(MOMENT,)])
     yield "weaknesses", recorded(dialect.weaknesses, [(150, True, "us_english")])
+    yield "filtered_tables", recorded(lambda c: dialect.filtered_tables(c, ["portal_comment"]), [("portal_comment", 3)])
     yield "try_lock", recorded(dialect.try_lock, [(0, 51)])
     yield "holder", recorded(dialect.holder)
     yield "is_locked", recorded(lambda c: dialect.is_locked(c, 51), [("Exclusive", 51)])

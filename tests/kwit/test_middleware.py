@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import django
 import pytest
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
@@ -95,6 +96,21 @@ def test_where_djangos_own_middleware_writes_the_policy_it_gets_it(settings: Any
 
     assert HEADER not in page
     assert page._csp_config == STRICT
+
+
+@pytest.mark.skipif(django.VERSION < (6, 0), reason="Django has its own middleware from 6.0 on")
+@pytest.mark.usefixtures("guest")
+def test_beside_djangos_own_middleware_each_page_has_the_policy_of_its_owner(
+    settings: Any, admin_client: Client
+) -> None:
+    place = settings.MIDDLEWARE.index("kwit.middleware.StrictPolicyMiddleware")
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE[:place], DJANGO_CSP, *settings.MIDDLEWARE[place:]]
+    settings.SECURE_CSP = {"default-src": ["'self'"], "img-src": ["https:"]}
+
+    theirs, ours = admin_client.get("/admin/auth/user/"), admin_client.get("/admin/kwit/action/")
+
+    assert theirs[HEADER] == "default-src 'self'; img-src https:"
+    assert ours[HEADER] == POLICY
 
 
 def test_a_sandboxed_document_may_do_nothing() -> None:

@@ -157,3 +157,19 @@ def test_the_record_of_actions_is_for_those_with_its_permission(client: Client) 
 def test_an_action_without_an_actor_is_refused() -> None:
     with pytest.raises(ValidationError):
         Action(actor="", name="x", subject="y").full_clean()
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"), [([1], ""), ([1000], " ms"), ([10_000_000], " ms"), ([0.5], " s"), ([], "")]
+)
+def test_the_labels_of_the_axis_fit_beside_the_columns(values: list[float], unit: str) -> None:
+    series = [Series(name="p95", tone="c1", values=values)]
+    for draw in (lines, stacked):
+        chart = draw(
+            title="Duration", labels=[str(n) for n in range(len(values))], series=series, first="step", unit=unit
+        )
+
+        longest = max(len(tick.text) for tick in chart.rows)
+        assert chart.left - 6 >= longest * 10, "10 px is a wide character of the 18 px that phones get"
+        assert all(mark.x >= chart.left for mark in [*chart.bars, *chart.dots])
+        assert all(mark.x + mark.width <= chart.right + 3 for mark in [*chart.bars, *chart.dots])

@@ -129,8 +129,7 @@ def test_a_digest_is_split_by_what_the_server_and_the_site_take_at_once(add_step
     add_step(type("Digested", (Remark,), {"digest": timedelta(hours=1)}))
     for _ in range(30):
         make_mail(kind="remark", payload=COMMENT | {"body": "Ż" * 2500})
-    configure(DIGEST_BYTES=100_000)
-    with smtp_server() as server:
+    with smtp_server(data_size_limit=100_000) as server:
         assert deliver_due(transport=server.transport()).sent == 30
         by_server = [len(received.content) for received in server.received]
         MailQueue.objects.update(state="queued", message_text="", message_html="", attempts=0, digest_of=None)

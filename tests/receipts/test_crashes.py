@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 
 from portal.models import OrderLine
 from receipts.api import apply_surely
-from receipts.apply import surely
+from receipts.apply import with_reconnect
 from receipts.errors import OutcomeUnknown
 from tests.babelfish import is_stand_in, stand_in_cannot
 from tests.crashing import child_environment, crash_everywhere, run_child, start_child
@@ -215,7 +215,7 @@ def test_any_error_after_a_loss_leaves_the_outcome_unknown(postgresql):
         raise next(errors)
 
     with pytest.raises(OutcomeUnknown, match="statement timeout"):
-        surely(apply, about="CHG-1", alias="default", pause=lambda pause_s: None)
+        with_reconnect(apply, about="CHG-1", alias="default", pause=lambda pause_s: None)
 
 
 def test_an_error_before_any_loss_stays_what_it_is(postgresql):
@@ -226,4 +226,4 @@ def test_an_error_before_any_loss_stays_what_it_is(postgresql):
         raise timeout
 
     with pytest.raises(OperationalError, match="statement timeout"):
-        surely(apply, about="CHG-1", alias="default", pause=lambda pause_s: None)
+        with_reconnect(apply, about="CHG-1", alias="default", pause=lambda pause_s: None)

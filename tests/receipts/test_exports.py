@@ -175,7 +175,7 @@ def test_a_query_that_fails_is_no_file_that_breaks_off(root: Client, monkeypatch
     def fail(keys: Any) -> Any:
         raise OperationalError("canceling statement due to statement timeout")
 
-    monkeypatch.setattr(receipts_page, "looked_up", fail)
+    monkeypatch.setattr(receipts_page, "look_up", fail)
 
     with pytest.raises(OperationalError):
         root.get(f"{LIST}export/json/")

@@ -16,7 +16,7 @@ from django.utils import timezone
 from receipts.models import Checkpoint, Leaf
 from receipts.sealing.audit import audit_log
 from receipts.sealing.keys import Keys, load_keys
-from receipts.sealing.log import make_proof
+from receipts.sealing.log import Inconsistent, make_proof
 from receipts.sealing.merkle import Tree, leaf_hash
 from receipts.sealing.notes import Head, Note, SigningKey
 from receipts.sealing.seal import seal_receipts
@@ -202,6 +202,8 @@ def test_leaves_that_are_missing_in_the_middle_are_named(kept):
     code, found = audited(kept)
 
     assert code == 5
+    with pytest.raises(Inconsistent, match="leaf 1 is missing"):
+        make_proof("CHG-0", "default")
     assert ("leaf_missing", "leaf 1") in found
     assert ("tree_changed", "checkpoint 1") in found
 

@@ -127,7 +127,7 @@ def test_one_whose_row_was_closed_meanwhile_stops_and_leaves_it_closed() -> None
 
     def bury_then_go_on() -> bool:
         row = ReconciliationRun.objects.get()
-        ReconciliationRun.objects.try_bury(row.pk, beat_at=row.beat_at)
+        ReconciliationRun.objects.try_close_dead(row.pk, beat_at=row.beat_at)
         return False
 
     ended = carry_out(run.pk, is_stopping=bury_then_go_on, clock=lambda: float(next(time)))
@@ -221,7 +221,7 @@ def test_a_dead_run_is_closed_by_who_asks_next_and_one_that_beats_is_not() -> No
     assert (is_new, dead.outcome) == (True, "died")
     assert renewed.pk != dead.pk
     beat_at = renewed.beat_at - timedelta(seconds=1)
-    assert not ReconciliationRun.objects.try_bury(renewed.pk, beat_at=beat_at)
+    assert not ReconciliationRun.objects.try_close_dead(renewed.pk, beat_at=beat_at)
 
 
 @pytest.mark.django_db(transaction=True)

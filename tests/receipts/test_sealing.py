@@ -20,10 +20,9 @@ from receipts.models import Checkpoint, Cosignature, Leaf, Publication
 from receipts.sealing import sealer, watch
 from receipts.sealing.audit import audit_log
 from receipts.sealing.keys import load_keys
-from receipts.sealing.log import make_proof
+from receipts.sealing.log import Inconsistent, make_proof, read_entries
 from receipts.sealing.notes import Head, Note, PublicKey, SigningKey
 from receipts.sealing.seal import seal_receipts
-from receipts.sealing.sealer import Inconsistent
 from tests.crashing import crash_everywhere
 from tests.factories import NOW, make_line
 from tests.racing import background, open_transaction, race
@@ -31,6 +30,9 @@ from tests.receipts import second_verifier as second
 from tests.receipts.kept import make_receipt
 from tests.receipts.plain import cancel, target
 from tests.receipts.test_broken import as_owner
+from tests.receipts.test_field_changes import apply as apply_price
+from tests.receipts.test_field_changes import make_price
+from tests.receipts.test_field_changes import target as price_target
 from tests.receipts.test_log_formats import cosigned_by_a_witness
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -594,3 +596,30 @@ def test_a_job_that_fails_keeps_no_other_from_running(monkeypatch):
 
     assert isinstance(found["a"], ZeroDivisionError)
     assert (found["b"], len(ran)) == (None, 1)
+
+
+def test_before_and_after_of_each_field_are_sealed(key, tmp_path):
+    """A kind that names its fields."""
+    row = make_price()
+    apply_price(price_target(row))
+    seal_receipts()
+
+    proof = make_proof("CHG-1", "default")
+    text = read_entries(["CHG-1"], "default")["CHG-1"].text
+
+    assert '"price":{"after":"12.50","before":"10.00"}' in text
+    assert '"set:price":"12.50"' in text
+    assert second.is_sealed(proof, str(key.public))
+    (tmp_path / "proof").write_text(proof, encoding="utf-8")
+    (tmp_path / "key").write_text(str(key.public))
+    assert verify.main([str(tmp_path / "proof"), "--key", str(tmp_path / "key")]) == 0
+    assert is_whole()
+
+
+def test_author_and_approver_of_a_plan_are_sealed(key):
+    make_receipt("CHG-1", ids=[1], author="olga", approver="piotr")
+    seal_receipts()
+
+    as_owner("UPDATE receipts_changes SET approver = 'mallory'")
+
+    assert [one.problem for one in audit_log("default", keys=load_keys()).findings] == ["receipt_changed"]

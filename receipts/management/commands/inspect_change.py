@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from ...api import inspect_change
 from ...receipt import Receipt
-from ...sealing.log import make_proof
+from ...sealing.log import Inconsistent, make_proof
 from ..command import EXIT_DIFFERS, ReceiptsCommand
 
 
@@ -34,7 +34,10 @@ class Command(ReceiptsCommand):
             raise CommandError(f"No receipt of {change_id!r} is committed.")
         content, lines = receipt.as_json(), as_lines(receipt)
         if options["proof"]:
-            proof = make_proof(change_id, self.alias(options))
+            try:
+                proof = make_proof(change_id, self.alias(options))
+            except Inconsistent as error:
+                raise CommandError(str(error)) from error
             if proof is None:
                 raise CommandError(f"{change_id!r} is not yet sealed; run manage.py receipts_seal.")
             if options["output"] == "-":

@@ -5,6 +5,16 @@ SELECT CAST(SYSUTCDATETIME() AS datetime2(6))
 SELECT d.compatibility_level, d.is_read_committed_snapshot_on, @@LANGUAGE
 FROM sys.databases AS d WHERE d.database_id = DB_ID()
 
+-- filtered_tables
+SELECT OBJECT_NAME(f.target_object_id), (
+    SELECT SUM(p.rows) FROM sys.partitions AS p WHERE p.object_id = f.target_object_id AND p.index_id IN (0, 1)
+)
+FROM sys.security_predicates AS f JOIN sys.security_policies AS s ON s.object_id = f.object_id
+WHERE s.is_enabled = 1 AND f.predicate_type_desc = N'FILTER'
+ORDER BY 1
+-- and then
+SELECT TOP (1) 1 AS one FROM [portal_comment]
+
 -- try_lock
 DECLARE @code int;
 IF APPLOCK_MODE(N'public', N'kwit.notify.pass', N'Session') = N'NoLock'
