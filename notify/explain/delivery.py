@@ -34,6 +34,7 @@ class MailExplanation:
     id: int
     pass_id: str
     state: str
+    due_at: datetime
     subject: str
     recipients: tuple[str, ...]
     attempts: tuple[dict[str, Any], ...]
@@ -73,6 +74,7 @@ def explain_mails(control: Control, *, using: str, now: datetime, is_whole: bool
             id=mail.pk,
             pass_id=str(mail.pass_id or ""),
             state=mail.state,
+            due_at=mail.due_at,
             subject=mail.subject,
             recipients=parse_recipients(mail.recipients).good,
             attempts=tuple(attempt_data(each) for each in attempts),

@@ -317,6 +317,13 @@ def prune(running: RunningPass) -> None:
         running.warnings.append(note("not_pruned", error=error))
 
 
+def baseline_notes(context: PassContext) -> list[Note]:
+    """Return what the history says of a baseline, which queues nothing although it finds events."""
+    if context.baseline_since is not None:
+        return [note("baseline_since", since=context.baseline_since)]
+    return [note("baseline")] if context.is_baseline else []
+
+
 def close_pass(running: RunningPass) -> PassReport:
     """Close the pass by what its steps say."""
     reports = running.reports
@@ -326,5 +333,6 @@ def close_pass(running: RunningPass) -> PassReport:
     report = running.report(outcome, errors + warnings)
     if not running.context.is_dry_run:
         counts = {name: sum(getattr(r, name) for r in reports) for name in ("candidates", "mails", "tasks")}
-        running.log.close_row(RunLog.WHOLE, outcome=outcome, ms=report.ms, notes=report.notes, **counts)
+        infos = baseline_notes(running.context)
+        running.log.close_row(RunLog.WHOLE, outcome=outcome, ms=report.ms, notes=report.notes, infos=infos, **counts)
     return report
