@@ -20,6 +20,7 @@ from .plans.canonical import Target
 from .previews import preview_change
 from .receipt import inspect_change
 from .reconcile import reconcile, record_reconciliation
+from .reverting import revert_plan
 
 __all__ = [
     "Conflict",
@@ -51,6 +52,7 @@ __all__ = [
     "record_reconciliation",
     "rehearse_change",
     "reject_plan",
+    "revert_plan",
     "store_plan",
     "withdraw_plan",
 ]
