@@ -153,6 +153,8 @@ NOTIFY = {
     "LOOKBACK": env.duration("NOTIFY_LOOKBACK", default="1 day"),
     "FULL_EVERY": env.duration("NOTIFY_FULL_EVERY", default="1 day"),
     "NOT_BEFORE": env.moment("NOTIFY_NOT_BEFORE"),
+    "EXPECT_EVERY": env.duration("NOTIFY_EXPECT_EVERY", default="00:00:00") or None,
+    "PING_URL": env.str("NOTIFY_PING_URL", default=""),
     "TRANSPORT": env.str("NOTIFY_TRANSPORT", default="auto"),
     "MAILER": env.str("NOTIFY_MAILER", default="default"),
     "FROM_EMAIL": env.str("NOTIFY_FROM_EMAIL", default=""),

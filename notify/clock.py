@@ -1,8 +1,8 @@
 """
 Moments from the future: what was written under a clock that has been set back since. Everybody asks here.
 
-The engine, pages, metrics, health checks and explanations ignore rows from the future, and a lease or a pause that is
-longer than any can be is over. ``manage.py doctor`` names such rows (``notify.W010``).
+The engine, pages, metrics, health checks and explanations ignore rows from the future, a pause among them, and a lease
+that is longer than any can be is over. ``manage.py doctor`` names such rows (``notify.W010``).
 """
 
 from datetime import datetime, timedelta
@@ -51,17 +51,11 @@ def is_lease_over(lease_until: datetime | None, *, now: datetime) -> bool:
     return lease_until is None or lease_until < now or lease_until > lease_end_max(now)
 
 
-def pause_end_max(now: datetime, settings: Conf | None = None) -> datetime:
-    """Return the latest moment until which a channel that pauses now can rest."""
-    settings = settings or conf()
-    return now + settings.PAUSE_MAX + SKEW
-
-
 def paused(now: datetime) -> Q:
-    """Return the condition that a channel pauses."""
-    return Q(paused_until__gt=now, paused_until__lte=pause_end_max(now))
+    """Return the condition that a channel pauses; a pause that begins in the future is none."""
+    return Q(paused_until__gt=now) & not_future("paused_at", now=now)
 
 
-def is_paused(paused_until: datetime | None, *, now: datetime, settings: Conf | None = None) -> bool:
+def is_paused(paused_until: datetime | None, paused_at: datetime | None, *, now: datetime) -> bool:
     """Whether a channel pauses."""
-    return paused_until is not None and now < paused_until <= pause_end_max(now, settings)
+    return paused_until is not None and paused_until > now and not is_future(paused_at, now=now)

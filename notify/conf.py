@@ -16,6 +16,7 @@ from django.utils import timezone
 ADMITTED: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number above 0"),
     timedelta: ((timedelta,), "a timedelta above 0"),
+    timedelta | None: ((timedelta, type(None)), "a timedelta above 0 or None"),
     bool: ((bool,), "True or False"),
     float | None: ((int, float, type(None)), "a number above 0 or None"),
     str: ((str,), "a text"),
@@ -48,6 +49,10 @@ class Conf:
     LOOKBACK: timedelta = timedelta(days=1)
     #: A step looks at all events when it last did so longer ago than this.
     FULL_EVERY: timedelta = timedelta(days=1)
+    #: How often passes are expected; None: as often as they ran on the last day with passes.
+    EXPECT_EVERY: timedelta | None = None
+    #: Where a monitoring service hears of the start, success and failure of each pass (http or https); empty: nowhere.
+    PING_URL: str = ""
     #: Events older than this are never notified.
     NOT_BEFORE: datetime | None = None
     #: Events per transaction. 5,000 keeps a transaction well under a second and the memory of a pass flat.
@@ -135,6 +140,8 @@ class Conf:
             if is_too_large or (isinstance(value, timedelta) and value.days > DAYS_MAX):
                 largest = f"at most {NUMBER_MAX}" if is_number else f"at most {DAYS_MAX} days"
                 raise ImproperlyConfigured(f"NOTIFY[{field.name!r}] must be {largest}, not {value!r}")
+        if self.PING_URL and not self.PING_URL.startswith(("https://", "http://")):
+            raise ImproperlyConfigured("NOTIFY['PING_URL'] must begin with https:// or http://")
         for name in ("LOG_RETENTION_DAYS", "MAIL_RETENTION_DAYS"):
             if (days := getattr(self, name) or 0) > DAYS_MAX:
                 raise ImproperlyConfigured(f"NOTIFY[{name!r}] must be at most {DAYS_MAX}, not {days!r}")

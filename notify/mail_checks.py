@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -12,6 +13,7 @@ from django.core.checks import CheckMessage, Error, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
+from django.urls import NoReverseMatch, reverse
 
 from .addresses import is_address, parse_mailbox
 from .conf import conf
@@ -24,6 +26,10 @@ from .transports.smtp import TIMEOUT_S, SmtpTransport
 DOCTOR = "kwit"
 #: The characters of an address of RFC 3986.
 URI = re.compile(r"[A-Za-z0-9:/?#@!$&'()*+,;=._~%\[\]-]{1,900}")
+
+
+#: Characters before the @ of the address for reports: 64 (RFC 5321) without the longest token.
+BOUNCE_LOCAL_CHARS_MAX = 26
 
 
 @register("notify")
@@ -91,6 +97,38 @@ def check_clear_auth(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> 
         return [Warning(text, hint=hint, id="notify.W030")]
     text = f"the connection to {options.host} is not encrypted, so the password is not sent and no mail goes out"
     return [Error(text, hint=hint, id="notify.E032")]
+
+
+@register("notify", DOCTOR)
+def check_feedback(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E033: no report could come back; E034: no link to unsubscribe could be made."""
+    try:
+        settings_now = conf()
+    except (ImproperlyConfigured, TypeError):
+        return []
+    found: list[CheckMessage] = []
+    address = settings_now.BOUNCE_ADDRESS
+    if address and not (is_address(address) and len(address.partition("@")[0]) <= BOUNCE_LOCAL_CHARS_MAX):
+        text = f"NOTIFY['BOUNCE_ADDRESS'] is {address!r}, which is no address that a token can be added to"
+        hint = f"Write bounces@example.org, at most {BOUNCE_LOCAL_CHARS_MAX} characters before the @."
+        found.append(Error(text, hint=hint, id="notify.E033"))
+    if settings_now.UNSUBSCRIBE_LINKS and (flaw := link_flaw(settings_now.SITE_URL)):
+        text = f"NOTIFY['UNSUBSCRIBE_LINKS'] is on, but {flaw}"
+        found.append(Error(text, hint="Each mail with a link would be blocked.", id="notify.E034"))
+    return found
+
+
+def link_flaw(site_url: str) -> str:
+    """Return why no link to unsubscribe can be made, empty when one can."""
+    if urlsplit(site_url).scheme != "https":
+        return "NOTIFY['SITE_URL'] is no https: address, which RFC 8058 asks for"
+    if find_spec("cryptography") is None:
+        return "cryptography is not installed: pip install kwit[links]"
+    try:
+        reverse("notify:unsubscribe", args=["token"])
+    except NoReverseMatch:
+        return 'the URL configuration lacks path("", include("notify.urls"))'
+    return ""
 
 
 def is_unsubscribe_address(given: str) -> bool:

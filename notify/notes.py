@@ -26,6 +26,8 @@ SENTENCES: dict[str, str | Promise] = {
     "text": "%(text)s",
     "exception": "%(error)s\n%(trace)s",
     # A pass.
+    "baseline": _("baseline: the events that were there were marked without messages"),
+    "baseline_since": _("baseline: the events since %(since)s were marked without messages"),
     "died": _("died: the process ended without closing its pass"),
     "interrupted": _("interrupted: %(signal)s"),
     "skipped": _("SKIPPED: lock code %(code)s, held by %(holder)s"),

@@ -1,7 +1,6 @@
 """The kinds of change that may be made to order lines and prices."""
 
-from django.db.models.functions import Now
-
+from kwit.db.fields import UtcNow
 from receipts.change_types import ChangeType, register
 
 from .models import LineState, OrderLine, Price
@@ -31,7 +30,7 @@ REPRICE = register(
         model=Price,
         compares=("price", "currency"),
         settable=("price", "valid_from"),
-        sets={"changed_at": Now()},
+        sets={"changed_at": UtcNow()},
         label="article",
     )
 )

@@ -1,9 +1,9 @@
 """The public names."""
 
-from .apply import Outcome, apply_change, apply_one, apply_surely, rehearse_change
+from .apply import Outcome, apply_change, apply_one, apply_with_reconnect, rehearse_change
 from .approvals import (
     apply_plan,
-    apply_plan_surely,
+    apply_plan_with_reconnect,
     approve_plan,
     edit_plan,
     expire_plans,
@@ -20,6 +20,7 @@ from .plans.canonical import Target
 from .previews import preview_change
 from .receipt import inspect_change
 from .reconcile import reconcile, record_reconciliation
+from .reverting import revert_plan
 
 __all__ = [
     "Conflict",
@@ -35,8 +36,8 @@ __all__ = [
     "apply_change",
     "apply_one",
     "apply_plan",
-    "apply_plan_surely",
-    "apply_surely",
+    "apply_plan_with_reconnect",
+    "apply_with_reconnect",
     "approve_plan",
     "cancel_many",
     "cancel_one",
@@ -51,6 +52,7 @@ __all__ = [
     "record_reconciliation",
     "rehearse_change",
     "reject_plan",
+    "revert_plan",
     "store_plan",
     "withdraw_plan",
 ]

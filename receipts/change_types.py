@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ KIND_CHARS_MAX = 20
 KIND_NAME = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 #: Stands before the name of a field that the plan sets, in its columns.
 SET = "set:"
+#: Stands before the name of a kind, in that of the kind which takes it back.
+UNDO = "undo_"
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,12 @@ class PlanColumn:
     name: str
     field: Any
     is_set: bool
+    is_validated: bool = True
 
     def parse(self, value: Any, *, is_text: bool) -> Any:
         """Return the value that stands in a plan. Raises: ValueError."""
-        kept = values.parse_value(self.field, value, is_text=is_text)
-        if self.is_set:
-            if getattr(self.field, "null", False) and kept is None:
-                return None
-            values.validate(self.field, kept)
-        return kept
+        is_checked = self.is_set and self.is_validated
+        return values.parse_value(self.field, value, is_text=is_text, is_checked=is_checked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +71,38 @@ class ChangeType:
     qty_field: str = "qty"
     state_field: str = "state"
     label: str | Callable[[Any], str] = ""
+    #: False: what the plan sets is what a row held before, and no validator is asked about it.
+    is_validated: bool = True
 
     @property
     def is_plain(self) -> bool:
-        """Whether it compares revision, qty, state and tenant, and the plan sets nothing: most kinds are such."""
+        """
+        Whether it compares revision, qty, state and tenant, and sets the state only: most kinds are such.
+
+        Their audit rows need no more than the columns for these; what else a kind sets is audited by name.
+        """
         pair = (self.revision_field, self.qty_field)
+        sets_state_only = set(self.sets) <= {self.state_field} or pair != ("revision", "qty")
         return (
             self.compares in ((), pair)
             and not self.settable
+            and sets_state_only
             and self.required_state is not None
             and self.tenant_field is not None
+        )
+
+    @cached_property
+    def undo(self) -> ChangeType:
+        """The kind that puts rows back as they were before a change of this one; see ``receipts.reverting``."""
+        written = tuple(name for name in self.written if name != self.revision_field)
+        return replace(
+            self,
+            name=f"{UNDO}{self.name}",
+            compares=self.recorded,
+            settable=written,
+            sets={},
+            required_state=None,
+            is_validated=False,
         )
 
     @cached_property
@@ -112,7 +133,10 @@ class ChangeType:
         if self.is_plain:
             return COLUMNS
         compared = [PlanColumn(name, self.field(name), is_set=False) for name in self.compared]
-        settable = [PlanColumn(f"{SET}{name}", self.field(name), is_set=True) for name in self.settable]
+        settable = [
+            PlanColumn(f"{SET}{name}", self.field(name), is_set=True, is_validated=self.is_validated)
+            for name in self.settable
+        ]
         return (Column("id", 1, ID_MAX), *compared, *settable)
 
     def target(self, row: list[Any]) -> Target:
@@ -238,7 +262,9 @@ def register(kind: ChangeType) -> ChangeType:
 
 
 def get_kind(name: str) -> ChangeType:
-    """Return the kind of this name, or raise UnknownKind."""
+    """Return the kind of this name, also one that takes another back, or raise UnknownKind."""
+    if name.startswith(UNDO) and name not in _registered and name.removeprefix(UNDO) in _registered:
+        return _registered[name.removeprefix(UNDO)].undo
     try:
         return _registered[name]
     except KeyError:

@@ -66,7 +66,7 @@ def kind_flaws(kind: ChangeType) -> Iterator[CheckMessage]:
         return
     yield from column_flaws(kind, about)
     fixed = {meta.pk.name, "pk", kind.tenant_field, kind.revision_field}
-    compared = fixed | ({kind.qty_field} if kind.is_plain else set())
+    compared = fixed | (set() if kind.compares else {kind.qty_field})
     if taken := sorted(str(name) for name in compared & {*kind.sets, *kind.settable}):
         yield Error(
             f"{about} sets {', '.join(taken)}, which it compares",

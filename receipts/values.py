@@ -47,9 +47,11 @@ def value_field(field: Any) -> Any:
     return field
 
 
-def parse_value(field: Any, value: Any, *, is_text: bool) -> Any:
+def parse_value(field: Any, value: Any, *, is_text: bool, is_checked: bool = False) -> Any:
     """
     Return a field's value as it is kept; ``is_text``: from a table, where an empty cell is NULL where that may be.
+
+    ``is_checked``: it is to be set, and the field's validators and choices look at it.
 
     Raises: ValueError with words.
     """
@@ -60,10 +62,16 @@ def parse_value(field: Any, value: Any, *, is_text: bool) -> Any:
             raise ValueError(Words("is empty"))
         return None
     if isinstance(target, models.BooleanField):
-        return parsed_boolean(value, is_text=is_text)
-    if isinstance(target, models.IntegerField):
-        return parsed_integer(target, value, is_text=is_text)
-    return canonical_value(field, parsed(target, value))
+        found: Any = parsed_boolean(value, is_text=is_text)
+    elif isinstance(target, models.IntegerField):
+        found = parsed_integer(target, value, is_text=is_text)
+    else:
+        found = parsed(target, value)
+    # Before the validators: more places than the field has are said in plainer words.
+    kept = canonical_value(field, found)
+    if is_checked:
+        validate(field, found)
+    return kept
 
 
 def parsed_boolean(value: Any, *, is_text: bool) -> bool:
@@ -171,22 +179,24 @@ def python_value(field: Any, kept: Any) -> Any:
     return target.to_python(kept)
 
 
-def validate(field: Any, kept: Any) -> None:
-    """Let a field's validators and choices look at a value that is to be set. Raises: ValueError."""
-    value = python_value(field, kept)
+def validate(field: Any, value: Any) -> None:
+    """Let a field's validators and choices look at a value, as Python has it, that is to be set. Raises: ValueError."""
     try:
         if not isinstance(field, models.ForeignKey):
             field.validate(value, None)
-        if value not in field.empty_values:
-            value_field(field).run_validators(value)
+        value_field(field).run_validators(value)
     except ValidationError as error:
         raise ValueError(Words("%(said)s", said=" ".join(map(str, error.messages)))) from error
+
+
+#: Fields whose kept values every database takes as they are.
+TAKEN_AS_KEPT = (models.IntegerField, models.BooleanField, models.CharField, models.TextField, models.DecimalField)
 
 
 def writer(field: Any, connection: BaseDatabaseWrapper) -> Callable[[Any], Any]:
     """Return what turns a value that is kept into what travels to a database in JSON."""
     target = value_field(field)
-    if isinstance(target, models.IntegerField | models.BooleanField | models.CharField | models.TextField):
+    if isinstance(target, TAKEN_AS_KEPT) or type(target) is models.DateField:
         return lambda kept: kept
 
     def write(kept: Any) -> Any:
@@ -207,9 +217,26 @@ def reader(field: Any, connection: BaseDatabaseWrapper) -> Callable[[Any], Any]:
     if is_plain and not converters:
         return lambda raw: raw
 
+    if isinstance(target, models.DecimalField) and not converters:
+        point = -target.decimal_places - 1
+
+        def read_decimal(raw: Any) -> Any:
+            # Most drivers give all the places of the column.
+            text = str(raw)
+            return text if text[point : point + 1] == "." and "E" not in text else canonical_value(field, raw)
+
+        return lambda raw: None if raw is None else read_decimal(raw)
+
+    # Dates, moments and codes are the same in many rows: each is converted once.
+    known: dict[Any, Any] = {}
+
     def read(raw: Any) -> Any:
+        if raw in known:
+            return known[raw]
+        value = raw
         for convert in converters:
-            raw = convert(raw, expression, connection)
-        return canonical_value(field, raw)
+            value = convert(value, expression, connection)
+        kept = known[raw] = canonical_value(target, value)
+        return kept
 
     return read

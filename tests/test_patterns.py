@@ -15,6 +15,8 @@ PACKAGES = ("config", "kwit", "notify", "portal", "receipts")
 #: Not to be imported here: the settings of the process are those of the tests, and a child limits itself.
 LEFT_OUT = ("migrations", "config.settings", "config.accounts", "config.wsgi", "config.asgi", "plans.child")
 SHORT, FACTOR = 400, 8
+#: Between linear (8) and quadratic (64), nearer to the latter: other work on the processor slows single runs.
+GROWTH_MAX = 40
 #: Seconds below which a measurement says nothing, and the most that any text may take.
 NOISE_S, LIMIT_S = 0.01, 1.0
 #: What patterns repeat, open and never close; each is tried alone, before an end that spoils the match, and in pairs.
@@ -134,7 +136,7 @@ def uses(name: str) -> list[str]:
 def seconds(pattern, text, methods=("fullmatch", "search", "findall")) -> float:
     """Return how long the pattern takes with a text in the ways it is used."""
     given = text.encode() if isinstance(pattern.pattern, bytes) else text
-    began = time.perf_counter()
+    began = time.process_time()
     for method in methods:
         if method == "sub":
             pattern.sub(given[:0], given)
@@ -142,7 +144,7 @@ def seconds(pattern, text, methods=("fullmatch", "search", "findall")) -> float:
             pattern.findall(given)
         else:
             getattr(pattern, method)(given)
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def growth(pattern, methods=("search",)) -> tuple[float, str]:
@@ -152,7 +154,7 @@ def growth(pattern, methods=("search",)) -> tuple[float, str]:
         longer = seconds(pattern, long, methods)
         if longer > NOISE_S:
             # Measured again: another process may have had the processor.
-            longer = min(longer, seconds(pattern, long, methods))
+            longer = min(longer, *(seconds(pattern, long, methods) for _ in range(3)))
             took = min(seconds(pattern, short, methods) for _ in range(3))
             found = max(found, (longer / took, short[:40]))
         if longer > LIMIT_S:
@@ -169,12 +171,12 @@ def test_the_patterns_are_found():
 
 
 def test_control_a_quadratic_pattern_is_found():
-    assert growth(re.compile(r"a*b"))[0] > FACTOR * 3
-    assert growth(re.compile(r"(?:<!--.*?-->)", re.DOTALL))[0] > FACTOR * 3
+    assert growth(re.compile(r"a*b"))[0] > GROWTH_MAX
+    assert growth(re.compile(r"(?:<!--.*?-->)", re.DOTALL))[0] > GROWTH_MAX
 
 
 @pytest.mark.parametrize(("name", "pattern"), PATTERNS.values(), ids=[name for name, _ in PATTERNS.values()])
 def test_a_pattern_is_linear(name, pattern):
     factor, text = growth(pattern, uses(name))
 
-    assert factor < FACTOR * 3, f"{name} takes {factor:.0f} times as long for {FACTOR} times {text!r}"
+    assert factor < GROWTH_MAX, f"{name} takes {factor:.0f} times as long for {FACTOR} times {text!r}"

@@ -78,6 +78,14 @@ def plan_file(folder: Path) -> str:
     return str(path)
 
 
+def maildir(folder: Path) -> str:
+    """Return a Maildir with a report whose words are hostile."""
+    for name in ("new", "cur", "tmp"):
+        (folder / "mails" / name).mkdir(parents=True, exist_ok=True)
+    (folder / "mails" / "new" / "1").write_text(f"From: {HOSTILE!r}\nSubject: \x1b[2J\n\n{HOSTILE}\n", errors="replace")
+    return str(folder / "mails")
+
+
 #: What to call each command with so that it prints what is stored; None: it prints no text that is stored.
 ARGUMENTS: dict[str, Callable[[Path], list[list[str]]] | None] = {
     "adopt_control": lambda folder: [["--from", HOSTILE, "--kind", "comment"]],
@@ -89,17 +97,27 @@ ARGUMENTS: dict[str, Callable[[Path], list[list[str]]] | None] = {
     "kwit_groups": lambda folder: [[]],
     "kwit_member": lambda folder: [[HOSTILE], ["nosuch" + HOSTILE]],
     "kwit_token": lambda folder: [["list"], ["revoke", HOSTILE, "--name", "nosuch"]],
+    "kwit_uninstall": lambda folder: [["--dry-run"]],
+    "notify_bounces": lambda folder: [["--maildir", maildir(folder)], ["--maildir", HOSTILE]],
     "notify_deliver": lambda folder: [[]],
     "notify_explain": lambda folder: [["comment", "4711"], [HOSTILE, "1"]],
+    "notify_forget": lambda folder: [["ann@example.org"], [HOSTILE]],
+    "notify_hold": lambda folder: [["--all", "--reason", HOSTILE], ["4712"]],
     "notify_pass": lambda folder: [["--dry-run"], ["--step", HOSTILE]],
     "notify_preview": lambda folder: [["comment"], [HOSTILE]],
+    "notify_prune": lambda folder: [[]],
     "notify_release": lambda folder: [["--channel", HOSTILE]],
     "notify_retry": lambda folder: [["4712"]],
     "notify_work": lambda folder: [["--rounds", "1"]],
     "plan_apply": lambda folder: [["1"]],
     "plan_approve": lambda folder: [["1", "--approver", HOSTILE, "--digest", HOSTILE]],
     "plan_list": lambda folder: [[]],
+    "plan_reject": lambda folder: [["1", "--actor", HOSTILE, "--reason", HOSTILE]],
     "plan_store": lambda folder: [["--kind", "cancel", "--author", HOSTILE, plan_file(folder)]],
+    "plan_withdraw": lambda folder: [["1", "--actor", HOSTILE, "--reason", HOSTILE]],
+    "receipts_audit_log": lambda folder: [[], ["--since", HOSTILE]],
+    "receipts_key": lambda folder: [["new", HOSTILE], ["show"]],
+    "receipts_seal": lambda folder: [[]],
     "reconcile": lambda folder: [["CHG-1"], ["--all"], [HOSTILE]],
     "seed_portal": lambda folder: [["--orders", "1", "--tenants", HOSTILE]],
 }

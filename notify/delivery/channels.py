@@ -1,4 +1,4 @@
-"""Ways out that pause: when nothing can be sent whatever the mail, everybody waits and no mail loses an attempt."""
+"""Channels that pause: when nothing can be sent whatever the mail, all wait and no mail loses an attempt."""
 
 import contextlib
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def get_pause(name: str, *, now: datetime, using: str | None = None) -> Pause:
     row = Channel.objects.using(using or router.db_for_read(Channel)).filter(name=name).first()
     if row is None:
         return Pause(None, "", 0)
-    is_pausing = is_paused(row.paused_until, now=now)
+    is_pausing = is_paused(row.paused_until, row.paused_at, now=now)
     return Pause(row.paused_until if is_pausing else None, row.reason if is_pausing else "", row.failures)
 
 

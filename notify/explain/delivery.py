@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -33,6 +34,7 @@ class MailExplanation:
     id: int
     pass_id: str
     state: str
+    due_at: datetime
     subject: str
     recipients: tuple[str, ...]
     attempts: tuple[dict[str, Any], ...]
@@ -51,7 +53,7 @@ class TaskExplanation:
 
 def moment(at: datetime | None) -> str:
     """Return a moment for a person; the offset says whose clock it is."""
-    return _("an unknown date") if at is None else f"{at:%Y-%m-%d %H:%M:%S%z}"
+    return _("an unknown date") if at is None else f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S%z}"
 
 
 def explain_mails(control: Control, *, using: str, now: datetime, is_whole: bool = True) -> Iterator[MailExplanation]:
@@ -72,6 +74,7 @@ def explain_mails(control: Control, *, using: str, now: datetime, is_whole: bool
             id=mail.pk,
             pass_id=str(mail.pass_id or ""),
             state=mail.state,
+            due_at=mail.due_at,
             subject=mail.subject,
             recipients=parse_recipients(mail.recipients).good,
             attempts=tuple(attempt_data(each) for each in attempts),

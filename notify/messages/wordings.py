@@ -114,7 +114,8 @@ def problems_of(step: Step, draft: Draft, samples: Sequence[Mapping[str, Any]], 
 def known_names(step: Step) -> set[str]:
     """Return the names that a wording may use."""
     columns = columns_of(step.events(Scope(now=timezone.now())))
-    return {*columns, *ALWAYS} - {"recipients", "language", "assignee"}
+    coalesced = {"events"} if step.coalesce else set()
+    return ({*columns, *ALWAYS} - {"recipients", "language", "assignee"}) | coalesced
 
 
 def file_sources(step: Step) -> Draft:

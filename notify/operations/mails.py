@@ -70,7 +70,9 @@ def reopen(
     now, chosen = clock(using), mails.using(using).order_by("pk")
     misdated = MailQueue.objects.using(using).misdated(now).values("pk")
     reopened = chosen.filter(pk__in=misdated).count()
-    rescue(using=using, now=now, conf=conf())
+    lost = MailQueue.objects.using(using).lost(now).values("pk")
+    if reopened or chosen.filter(pk__in=lost).exists():
+        rescue(using=using, now=now, conf=conf())
     chosen = chosen.filter(state__in=states, digest_of__isnull=True)
     values = {"state": MailState.QUEUED, "attempts": 0, "problem": "", "notes": None, "held_for": "", "operator": actor}
     values |= said

@@ -57,7 +57,7 @@ class ChannelAdmin(ReadOnlyAdmin):
 
     def cells(self, channel: Channel) -> list[Cell]:
         """Return a channel's cells."""
-        is_resting = is_paused(channel.paused_until, now=timezone.now())
+        is_resting = is_paused(channel.paused_until, channel.paused_at, now=timezone.now())
         return [
             Cell(text=channel.name, url=self.url("change", channel.pk)),
             Cell(badge=PAUSED if is_resting else WORKS),

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db import router
+from django.db import connections, router
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -20,9 +21,12 @@ from kwit.admin.time_ranges import TimeRange
 
 from ..conf import conf
 from ..delivery.epoch import try_waiting, waiting_note
+from ..dialects import dialect_of
 from ..explain.messages import say_first_holder, say_holder, say_logged
-from ..models import Epoch, MailState, Outcome
+from ..explain.unnotified import is_alive
+from ..models import Epoch, MailState, Outcome, RunLog
 from ..notes import say
+from ..passes.rhythm import rhythm_since
 from .badges import OUTCOMES, PAUSED, STATES, age, kinds, line_of
 from .stats import COUNT_MAX, LATEST_MAX, Depths, Latest, Sums, depths, latest, sent_by_kind, sums_of
 
@@ -86,8 +90,9 @@ def shown_skips(newest: Latest) -> str:
 
 
 def lock_tiles(newest: Latest) -> list[Tile]:
-    """Return who holds the lock, as far as the log knows: the pass that runs, else who was in the last one's way."""
-    if newest.running is not None:
+    """Return who holds the lock: the pass that runs, else who held it when the last pass was skipped."""
+    is_held = not is_lock_free()
+    if newest.running is not None and (is_held or is_alive(newest.running)):
         values = {"host": newest.running.host or "?", "pid": newest.running.pid or "?"}
         holder, link = _("host %(host)s, process %(pid)s") % values, url("runlog", "change", newest.running.pk)
     elif newest.skipped:
@@ -95,7 +100,13 @@ def lock_tiles(newest: Latest) -> list[Tile]:
         holder, link = say_first_holder(newest.skipped[0]), url("runlog", "skipped")
     else:
         return []
-    return [Tile(_("the lock is held by"), holder, link)]
+    return [Tile(_("the lock is held by") if is_held else _("the lock was held by"), holder, link)]
+
+
+def is_lock_free() -> bool:
+    """Whether nobody holds the pass lock now; asked of the database, for the log only knows who began."""
+    connection = connections[router.db_for_write(RunLog)]
+    return dialect_of(connection).is_lock_free(connection)
 
 
 def outcome_tiles(sums: Sums, window: TimeRange) -> list[Tile]:
@@ -115,10 +126,17 @@ def outcome_tiles(sums: Sums, window: TimeRange) -> list[Tile]:
 def pass_findings(newest: Latest, window: TimeRange) -> list[Finding]:
     """Return what is not well with the passes."""
     found = []
-    limit = conf().FULL_EVERY
-    if newest.good is None or window.now - newest.good.started_at > limit:
-        ago = age(newest.good.started_at, now=window.now) if newest.good else ""
-        text = _("The last good pass was %s ago.") % ago if newest.good else _("There has been no good pass yet.")
+    good_at = newest.good.started_at if newest.good else None
+    rhythm = rhythm_since(good_at, using=router.db_for_read(RunLog), now=window.now, settings=conf())
+    if rhythm.is_quiet:
+        if rhythm.last_good_at is None:
+            text = _("There has been no good pass yet.")
+        else:
+            values = {
+                "ago": age(rhythm.last_good_at, now=window.now),
+                "every": timesince(window.now - rhythm.every, window.now),
+            }
+            text = _("The last good pass was %(ago)s ago; one is expected every %(every)s.") % values
         what_to_do = _("See that notify_pass runs regularly, from cron or as a service; or run a pass now.")
         found.append(Finding(badge=OUTCOMES[Outcome.ERROR], text=text, what_to_do=what_to_do, url=url("runlog")))
     if newest.newest is not None and newest.newest.outcome == Outcome.ERROR:
@@ -129,7 +147,11 @@ def pass_findings(newest: Latest, window: TimeRange) -> list[Finding]:
     if len(newest.skipped) > SKIPS_NORMAL:
         text = ngettext("%s pass was skipped in a row.", "%s passes were skipped in a row.", len(newest.skipped))
         holder = say_holder(newest.skipped[0])
-        what_to_do = _("The lock is held by %s. See whether that process still works.") % holder
+        what_to_do = (
+            _("The lock was held by %s; it is free now.") % holder
+            if is_lock_free()
+            else _("The lock is held by %s. See whether that process still works.") % holder
+        )
         found.append(
             Finding(
                 badge=OUTCOMES[Outcome.SKIPPED],

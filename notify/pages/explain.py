@@ -1,11 +1,13 @@
 """Why was, or was not, somebody notified? The engine's sentences for an event, found by kind and key."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -15,8 +17,8 @@ from kwit.admin.filters import ChoiceFilter, Filter, NumberFilter, equals, filte
 from kwit.people.tenants import of_model, tenants_of
 
 from ..explain.event import EventExplanation, explain_event
-from ..models import KIND_LENGTH_MAX, Control, MailQueue, RunLog, TaskQueue
-from .badges import kinds
+from ..models import KIND_LENGTH_MAX, Control, MailQueue, MailState, RunLog, TaskQueue
+from .badges import STATES, kinds
 from .keys import KeyFilter, of_key
 
 #: Events of one key explained together; of more, their names are listed.
@@ -25,6 +27,12 @@ EXPLAINED_MAX = 10
 LISTED_MAX = 200
 MAIL_PERMISSION = "notify.view_mailqueue"
 NOTIFIED = Badge(gettext_lazy("notified"), "✓", "good")
+BASELINE = Badge(gettext_lazy("never: baseline"), "○", "idle")
+#: The state that the answer shows when an event has several mails: what needs a person comes first.
+ANSWERS = (
+    *(MailState.UNCERTAIN, MailState.FAILED, MailState.BLOCKED, MailState.PARTIAL, MailState.SENDING),
+    *(MailState.QUEUED, MailState.SENT),
+)
 NOT_NOTIFIED = Badge(gettext_lazy("not notified"), "○", "idle")
 
 
@@ -88,9 +96,21 @@ def events_section(admin: ReadOnlyAdmin, request: HttpRequest, *, kind: str, key
     )
 
 
+def answer_cell(event: EventExplanation, *, now: datetime) -> Cell:
+    """Return the answer: the state of the event's mail that needs a person most, until when it waits, or never."""
+    if not event.is_notified:
+        return Cell(badge=NOT_NOTIFIED)
+    if not event.mails:
+        return Cell(badge=NOTIFIED if event.tasks else BASELINE)
+    mail = min(event.mails, key=lambda one: ANSWERS.index(one.state) if one.state in ANSWERS else 0)
+    waits = mail.state == MailState.QUEUED and mail.due_at > now
+    until = _(", waiting until %s") % f"{timezone.localtime(mail.due_at):%Y-%m-%d %H:%M}" if waits else ""
+    return Cell(badge=STATES[mail.state], text=until)
+
+
 def section_of(admin: ReadOnlyAdmin, request: HttpRequest, event: EventExplanation) -> Section:
     """Return the explanation of one event with links to what it names."""
-    facts = [Fact(name=_("answer"), cell=Cell(badge=NOTIFIED if event.is_notified else NOT_NOTIFIED))]
+    facts = [Fact(name=_("answer"), cell=answer_cell(event, now=timezone.now()))]
     if event.pass_id:
         url = admin.url_if_allowed(request, RunLog, "pass", event.pass_id)
         facts.append(Fact(name=_("prepared by pass"), cell=Cell(text=event.pass_id, is_code=True, url=url)))

@@ -15,8 +15,10 @@ from kwit.probes import health
 from kwit.probes.meters import RECENT_S, Gauge, Meter, Metric, gauge, histogram, register
 
 from ..clock import is_paused, not_future
+from ..conf import conf
 from ..models import Attempt, Channel, MailQueue, Outcome, RunLog, TaskQueue
 from ..notes import try_find
+from ..passes.rhythm import Rhythm, find_rhythm, rhythm_since
 from .badges import kinds
 from .stats import GOOD, LATEST_MAX, LOG_ROWS_MAX, RAN, WAITING, Latest, latest, sent_by_kind
 
@@ -49,6 +51,11 @@ def passes(newest: Latest, *, now: datetime, since: datetime) -> Iterator[Metric
     good = newest.good.started_at if newest.good else None
     about = "Seconds since the last pass began that ended well; +Inf when there is none"
     yield gauge("kwit_pass_last_good_age_seconds", about, age_s(good, now=now))
+    rhythm = rhythm_since(good, using=router.db_for_read(RunLog), now=now, settings=conf())
+    about = "Seconds between two passes: NOTIFY_EXPECT_EVERY, or the median gap of the last day with passes"
+    yield gauge("kwit_pass_expected_every_seconds", about, rhythm.every.total_seconds())
+    about = "1 when no pass has ended well for longer than the site's own rhythm explains"
+    yield gauge("kwit_pass_is_quiet", about, float(rhythm.is_quiet))
     full = [((kind,), age_s(newest.full.get(kind), now=now)) for kind, _word in kinds()]
     about = "Seconds since a step last scanned all events; +Inf when the log knows of none"
     yield Gauge(name="kwit_pass_last_full_age_seconds", about=about, labels=["kind"], samples=full)
@@ -143,7 +150,7 @@ def class_of(code: int | None) -> str:
 def channels(now: datetime) -> Iterator[Metric]:
     """Yield which way out pauses."""
     found = list(Channel.objects.order_by("name")[:CHANNELS_MAX])
-    paused = [((row.name,), float(is_paused(row.paused_until, now=now))) for row in found]
+    paused = [((row.name,), float(is_paused(row.paused_until, row.paused_at, now=now))) for row in found]
     about = "1 while a channel pauses; a channel is here once it has paused"
     yield Gauge(name="kwit_channel_paused", about=about, labels=["channel"], samples=paused)
     failures = [((row.name,), row.failures) for row in found]
@@ -165,7 +172,23 @@ def is_overdue(started_at: datetime | None, seconds: int) -> str:
     return "" if started_at is not None and started_at >= since else f"no pass has ended well within {seconds} seconds"
 
 
+def rhythm_of(alias: str) -> Rhythm:
+    """Return how often passes run, and when the last good one began."""
+    return find_rhythm(using=alias, now=timezone.now(), settings=conf())
+
+
+def is_quiet(rhythm: Rhythm, seconds: int) -> str:
+    """Return what is wrong when passes have been overdue for so many seconds, by the site's own rhythm."""
+    overdue_at = rhythm.overdue_at
+    if overdue_at is not None and timezone.now() <= overdue_at + timedelta(seconds=seconds):
+        return ""
+    return f"no pass has ended well, although one runs every {round(rhythm.every.total_seconds())} seconds"
+
+
 register(Meter(name="notify", read=read))
+health.register(
+    health.Question(name="pass_overdue", alias=lambda: router.db_for_read(RunLog), measure=rhythm_of, judge=is_quiet)
+)
 health.register(
     health.Question(
         name="pass_within", alias=lambda: router.db_for_read(RunLog), measure=last_good_pass, judge=is_overdue

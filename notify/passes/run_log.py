@@ -54,13 +54,20 @@ class PassLog:
             ),
         )
 
-    def close_row(self, step: str, *, outcome: Outcome, ms: int, notes: Sequence[Note], **counts: Any) -> None:
-        """Close a row, even one that another pass has closed because it took us for dead."""
+    def close_row(
+        self, step: str, *, outcome: Outcome, ms: int, notes: Sequence[Note], infos: Sequence[Note] = (), **counts: Any
+    ) -> None:
+        """
+        Close a row, even one that another pass has closed because it took us for dead.
+
+        ``infos`` are said of a run that needs neither error nor warning: they stand in ``notes`` only.
+        """
         using = self.context.using
         # Computed here: mssql-django adds a duration to a column in whole seconds.
         ended_at = self.opened_at.get(step, self.started_at) + timedelta(milliseconds=ms)
         rows = RunLog.objects.using(using).filter(pass_id=self.context.pass_id, step=step)
-        values = {"outcome": outcome, "ms": ms, "ended_at": ended_at, **text_of(notes), **counts}
+        text = text_of(notes) | {"notes": as_data([*infos, *notes])}
+        values = {"outcome": outcome, "ms": ms, "ended_at": ended_at, **text, **counts}
         write_with_reconnect(using, lambda: rows.update(**values))
         self.closed.add(step)
 

@@ -5,7 +5,7 @@ import logging
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
@@ -25,6 +25,7 @@ from ..steps import Step, steps_of
 from ..text import stored
 from .context import PassContext, StepProgress
 from .lock import PassLock, holders_of
+from .ping import FAIL, START, SUCCESS, ping
 from .run_log import PassLog, drop_ended_session
 from .writer import prepare
 
@@ -139,13 +140,32 @@ def run_pass(
     if atomic:
         with transaction.atomic(using=using):
             return run_steps(running, steps)
-    before = context.dialect.enter_pass(connection)
+    with pinging(context) as pinged:
+        before = context.dialect.enter_pass(connection)
+        try:
+            report = run_steps(running, steps) if lock is None else run_locked(running, steps, lock, wait_s=wait_s)
+        finally:
+            # A session that has ended took its settings along.
+            with contextlib.suppress(Error):
+                context.dialect.leave_pass(connection, before)
+        pinged.append(report)
+    return report
+
+
+@contextlib.contextmanager
+def pinging(context: PassContext) -> Iterator[list[PassReport]]:
+    """Tell NOTIFY_PING_URL of a pass and how it ended; a skipped one is neither success nor failure."""
+    url, reports = "" if context.is_dry_run else context.conf.PING_URL, list[PassReport]()
+    ping(url, START, pass_id=context.pass_id)
     try:
-        return run_steps(running, steps) if lock is None else run_locked(running, steps, lock, wait_s=wait_s)
-    finally:
-        # A session that has ended took its settings along.
-        with contextlib.suppress(Error):
-            context.dialect.leave_pass(connection, before)
+        yield reports
+    except BaseException as error:
+        ping(url, FAIL, pass_id=context.pass_id, text=type(error).__name__)
+        raise
+    for report in reports:
+        if report.outcome != Outcome.SKIPPED:
+            signal = FAIL if report.outcome == Outcome.ERROR else SUCCESS
+            ping(url, signal, pass_id=context.pass_id, text=report.outcome.value)
 
 
 def run_locked(running: RunningPass, steps: Iterable[Step], lock: PassLock, *, wait_s: float) -> PassReport:
@@ -297,6 +317,13 @@ def prune(running: RunningPass) -> None:
         running.warnings.append(note("not_pruned", error=error))
 
 
+def baseline_notes(context: PassContext) -> list[Note]:
+    """Return what the history says of a baseline, which queues nothing although it finds events."""
+    if context.baseline_since is not None:
+        return [note("baseline_since", since=context.baseline_since)]
+    return [note("baseline")] if context.is_baseline else []
+
+
 def close_pass(running: RunningPass) -> PassReport:
     """Close the pass by what its steps say."""
     reports = running.reports
@@ -306,5 +333,6 @@ def close_pass(running: RunningPass) -> PassReport:
     report = running.report(outcome, errors + warnings)
     if not running.context.is_dry_run:
         counts = {name: sum(getattr(r, name) for r in reports) for name in ("candidates", "mails", "tasks")}
-        running.log.close_row(RunLog.WHOLE, outcome=outcome, ms=report.ms, notes=report.notes, **counts)
+        infos = baseline_notes(running.context)
+        running.log.close_row(RunLog.WHOLE, outcome=outcome, ms=report.ms, notes=report.notes, infos=infos, **counts)
     return report

@@ -1,4 +1,4 @@
-"""What a way out must be able to do, and the words for what it says of each recipient; pure."""
+"""What a transport must be able to do, and the types for what it says of each recipient; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -122,24 +122,24 @@ class Transport(Protocol):
     def open(self) -> None:
         """Make sure of a connection. Raises: ChannelDown."""
 
-    def pack(self, letter: Email) -> Any:
+    def pack(self, email: Email) -> Any:
         """
-        Return the letter as ``send`` wants it; nothing goes out yet, and nothing of the connection is touched.
+        Return the email as ``send`` takes it; nothing is sent yet, and the connection is not used.
 
-        Called in another thread while a letter is sent. Raises: what a hostile value makes it raise.
+        Raises: what a hostile value makes it raise.
         """
 
-    def announce(self, letter: Email, packed: Any) -> None:
+    def announce(self, email: Email, packed: Any) -> None:
         """
-        Say that this letter is the next, without waiting for an answer; what cannot, does nothing.
+        Send the envelope of the next email without waiting for an answer; a transport that cannot does nothing.
 
-        The body must not go out: perhaps the letter is never sent, and another one is announced or the connection
+        The body must not be sent: perhaps the email is never sent, and another one is announced or the connection
         closed.
         """
 
-    def send(self, letter: Email, packed: Any, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, email: Email, packed: Any, *, give_up_at: float) -> Sequence[Result]:
         """
-        Send one letter; return what became of each recipient.
+        Send one email; return what became of each recipient.
 
         ``give_up_at`` is a moment of the monotonic clock: the body must not be handed over after it.
 

@@ -177,7 +177,7 @@ class Connection(smtplib.SMTP):
         del self.received[: end + 1]
         return line
 
-    def say_goodbye(self) -> None:
+    def send_quit(self) -> None:
         """Send QUIT if that is possible at this moment; nobody waits for the answer."""
         with suppress(OSError, ValueError):
             if self.sock is not None:

@@ -1,5 +1,5 @@
 """
-Any way out that Django has: an EMAIL_BACKEND, or an entry of MAILERS; so that django-anymail works.
+Any mail backend of Django: EMAIL_BACKEND, or an entry of MAILERS; so that django-anymail works.
 
 A backend says less than a server: what it returns counts for the whole mail, except where it reports per recipient.
 """
@@ -46,18 +46,18 @@ class BackendTransport:
             raise ChannelDown(f"cannot open the mail backend: {type(error).__name__}: {error_text(error)}") from error
         self.connection = connection
 
-    def pack(self, letter: Email) -> EmailMultiAlternatives:
+    def pack(self, email: Email) -> EmailMultiAlternatives:
         """Return Django's message, made once to see that it can be. Raises: what Django raises of a hostile value."""
-        message = as_django(letter)
+        message = as_django(email)
         message.message()
         return message
 
-    def announce(self, letter: Email, packed: EmailMultiAlternatives) -> None:
+    def announce(self, email: Email, packed: EmailMultiAlternatives) -> None:
         """A backend of Django takes whole mails only."""
 
-    def send(self, letter: Email, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
+    def send(self, email: Email, packed: EmailMultiAlternatives, *, give_up_at: float) -> Sequence[Result]:
         """
-        Send one letter; return what the backend lets us know.
+        Send one email; return what the backend lets us know.
 
         Raises: ChannelDown, and whatever an unknown backend raises.
         """
@@ -65,31 +65,31 @@ class BackendTransport:
         try:
             count = self.connection.send_messages([packed])
         except smtplib.SMTPRecipientsRefused as error:
-            return [refused(address, error.recipients) for address in letter.recipients]
+            return [refused(address, error.recipients) for address in email.recipients]
         except smtplib.SMTPResponseException as error:
-            return self.answered(letter, error)
+            return self.answered(email, error)
         except OSError as error:  # also SMTPServerDisconnected: the connection broke at a place we cannot see
             self.close()
-            return same_for_all(letter.recipients, AttemptOutcome.UNCERTAIN, Reply(text=error_text(error)))
+            return same_for_all(email.recipients, AttemptOutcome.UNCERTAIN, Reply(text=error_text(error)))
         except Exception as error:
             if not isinstance(getattr(error, "status_code", None), int):
                 raise
-            return http_answered(letter, error)
+            return http_answered(email, error)
         if count is None:
             silent = own_reply("backend_silent")
-            return same_for_all(letter.recipients, AttemptOutcome.UNCERTAIN, silent)
+            return same_for_all(email.recipients, AttemptOutcome.UNCERTAIN, silent)
         if not count:
             said_no = own_reply("backend_sent_nothing")
-            return same_for_all(letter.recipients, AttemptOutcome.DEFERRED, said_no)
-        return [accepted(address, packed) for address in letter.recipients]
+            return same_for_all(email.recipients, AttemptOutcome.DEFERRED, said_no)
+        return [accepted(address, packed) for address in email.recipients]
 
-    def answered(self, letter: Email, error: smtplib.SMTPResponseException) -> list[Result]:
+    def answered(self, email: Email, error: smtplib.SMTPResponseException) -> list[Result]:
         """Say what one answer for all recipients means. Raises: ChannelDown."""
         reply = parse_reply(error.smtp_code, error.smtp_error)
         if is_channel_trouble(reply) or isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPSenderRefused):
             self.close()
             raise ChannelDown(str(reply)) from error
-        return same_for_all(letter.recipients, verdict(reply), reply)
+        return same_for_all(email.recipients, verdict(reply), reply)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -99,28 +99,28 @@ class BackendTransport:
                 connection.close()
 
 
-def as_django(letter: Email) -> EmailMultiAlternatives:
-    """Return the letter as Django's message."""
+def as_django(email: Email) -> EmailMultiAlternatives:
+    """Return the email as Django's message."""
     message = EmailMultiAlternatives(
-        subject=letter.subject,
-        body=letter.text,
-        from_email=letter.sender,
+        subject=email.subject,
+        body=email.text,
+        from_email=email.sender,
         # Who is neither shown in To nor in Cc gets it blindly; a retry is addressed to those who still have to get it.
-        to=[wire_address(address) for address in letter.recipients if address in letter.to],
-        cc=[wire_address(address) for address in letter.recipients if address in letter.cc],
-        bcc=[wire_address(a) for a in letter.recipients if a not in (*letter.to, *letter.cc)],
-        reply_to=letter.reply_to,
-        headers=dict(letter.headers),
+        to=[wire_address(address) for address in email.recipients if address in email.to],
+        cc=[wire_address(address) for address in email.recipients if address in email.cc],
+        bcc=[wire_address(a) for a in email.recipients if a not in (*email.to, *email.cc)],
+        reply_to=email.reply_to,
+        headers=dict(email.headers),
     )
-    if letter.report_token and apps.is_installed("anymail"):
+    if email.report_token and apps.is_installed("anymail"):
         # What django-anymail hands to the service, which returns the one in its bounces and the other in its events.
-        if letter.envelope_sender:
-            message.envelope_sender = letter.envelope_sender  # type: ignore[attr-defined]
-        message.metadata = {REPORT_METADATA: letter.report_token}  # type: ignore[attr-defined]
-    for each in letter.files:
+        if email.envelope_sender:
+            message.envelope_sender = email.envelope_sender  # type: ignore[attr-defined]
+        message.metadata = {REPORT_METADATA: email.report_token}  # type: ignore[attr-defined]
+    for each in email.files:
         message.attach(each.name, each.content, each.content_type)
-    if letter.html:
-        message.attach_alternative(letter.html, "text/html")
+    if email.html:
+        message.attach_alternative(email.html, "text/html")
     return message
 
 
@@ -132,15 +132,15 @@ def refused(address: str, answers: dict[str, tuple[int, bytes]]) -> Result:
     return Result(address, verdict(reply), reply, is_gone=is_mailbox_gone(reply))
 
 
-def http_answered(letter: Email, error: Exception) -> list[Result]:
+def http_answered(email: Email, error: Exception) -> list[Result]:
     """Say what an HTTP answer of a sending service means. Raises: ChannelDown."""
     status: int = error.status_code  # type: ignore[attr-defined]
     reply = Reply(status, "", error_text(error)[:2000])
     if status == HTTP_TOO_MANY or status in (401, 403):
         raise ChannelDown(str(reply)) from error
     if status >= HTTP_SERVER_ERROR:
-        return same_for_all(letter.recipients, AttemptOutcome.DEFERRED, reply)
-    return same_for_all(letter.recipients, AttemptOutcome.REFUSED, reply)
+        return same_for_all(email.recipients, AttemptOutcome.DEFERRED, reply)
+    return same_for_all(email.recipients, AttemptOutcome.REFUSED, reply)
 
 
 def accepted(address: str, message: EmailMultiAlternatives) -> Result:

@@ -1,4 +1,4 @@
-"""Which way out a site has, by its settings; the only reader of Django's mail settings."""
+"""Which transport a site has, by its settings; the only reader of Django's mail settings."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -18,7 +18,7 @@ DJANGO_SMTP = "django.core.mail.backends.smtp.EmailBackend"
 
 def find_transport(conf: Conf) -> Transport:
     """
-    Return the way out that the settings name; no connection is opened.
+    Return the transport that the settings name; no connection is opened.
 
     Raises: ImproperlyConfigured.
     """

@@ -1,4 +1,4 @@
-"""A way out that leads nowhere: for tests and for trying a site out."""
+"""A transport that sends nothing: for tests and for trying a site out."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,20 +18,20 @@ class MemoryTransport:
     def open(self) -> None:
         """Nothing is between us and memory."""
 
-    def pack(self, letter: Email) -> Email:
-        """Leave the letter as it is."""
-        return letter
+    def pack(self, email: Email) -> Email:
+        """Leave the email as it is."""
+        return email
 
-    def announce(self, letter: Email, packed: Email) -> None:
+    def announce(self, email: Email, packed: Email) -> None:
         """Nobody is there to be told."""
 
-    def send(self, letter: Email, packed: Email, *, give_up_at: float) -> Sequence[Result]:
-        """Keep one letter."""
-        found = self.answer(letter) if self.answer else None
-        self.letters.append(letter)
+    def send(self, email: Email, packed: Email, *, give_up_at: float) -> Sequence[Result]:
+        """Keep one email."""
+        found = self.answer(email) if self.answer else None
+        self.letters.append(email)
         if found is not None:
             return found
-        return [Result(address, AttemptOutcome.SENT, Reply(250, "2.0.0", "kept")) for address in letter.recipients]
+        return [Result(address, AttemptOutcome.SENT, Reply(250, "2.0.0", "kept")) for address in email.recipients]
 
     def close(self) -> None:
         """Keep what was kept."""

@@ -19,7 +19,7 @@ REPLY_CHARS_MAX = 2000
 #: The service is closing the channel (RFC 5321 section 3.8), or sends nobody's mail before something else is done.
 SERVICE_CLOSING = 421
 CHANNEL_CODES = frozenset({SERVICE_CLOSING, 432, 454, 530, 534, 535, 538})
-#: "What you said makes no sense now": no verdict on the mail, but the conversation has lost its thread.
+#: Bad sequence or unknown command: no verdict on the mail, but client and server are out of step.
 CONFUSED_CODES = frozenset({-1, 500, 502, 503})
 #: Not enough storage for this mail (RFC 1870): the one refusal of MAIL FROM that is the mail's and not the sender's.
 SIZE_CODES = frozenset({552})

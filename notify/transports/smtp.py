@@ -162,53 +162,53 @@ class SmtpTransport:
             context.load_cert_chain(self.options.ssl_certfile, self.options.ssl_keyfile)
         return context
 
-    def pack(self, letter: Email) -> bytes:
+    def pack(self, email: Email) -> bytes:
         """Return the message's bytes. Raises: ValueError, for an address that cannot be one."""
-        for address in letter.recipients:
+        for address in email.recipients:
             wire_address(address)
-        return compose(letter)
+        return compose(email)
 
-    def announce(self, letter: Email, packed: bytes) -> None:
+    def announce(self, email: Email, packed: bytes) -> None:
         """
-        Send who the letter is from and for, where the server takes commands without waiting for each answer.
+        Send who the email is from and for, where the server takes commands without waiting for each answer.
 
         What goes wrong is left for ``send`` to find.
         """
         if self.announced:
-            # The letter before was announced and not sent: DATA is taken back by hanging up, and by nothing else.
+            # The email before was announced and not sent: only closing the connection takes DATA back.
             self.close()
         if self.connection is not None and self.connection.has_extn("pipelining"):
             self.connection.set_deadline()
             with contextlib.suppress(OSError, smtplib.SMTPException):
-                self.send_together(self.commands(letter, packed))
+                self.send_together(self.commands(email, packed))
 
-    def send(self, letter: Email, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
-        """Send one letter, over a new connection if the old one fails; return what became of each recipient."""
+    def send(self, email: Email, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
+        """Send one email, over a new connection if the old one fails; return what became of each recipient."""
         is_used = self.mails > 0
         try:
-            return self.converse(letter, packed, give_up_at)
+            return self.converse(email, packed, give_up_at)
         except VerdictUnclear:
             self.close()
             if not is_used:
                 raise
         # Servers end a conversation after some mails or some idle time. That is no trouble: begin another.
         try:
-            return self.converse(letter, packed, give_up_at)
+            return self.converse(email, packed, give_up_at)
         except VerdictUnclear:
             self.close()
             raise
 
-    def converse(self, letter: Email, message: bytes, give_up_at: float) -> list[Result]:
+    def converse(self, email: Email, message: bytes, give_up_at: float) -> list[Result]:
         """Run one SMTP transaction. Raises: ChannelDown and its kinds, before anything was sent."""
         self.open()
         if time.monotonic() > give_up_at:
             self.close()
-            return same_for_all(letter.recipients, AttemptOutcome.DEFERRED, LATE)
-        answers = self.ask(letter, message, give_up_at)
+            return same_for_all(email.recipients, AttemptOutcome.DEFERRED, LATE)
+        answers = self.ask(email, message, give_up_at)
         if verdict(answers.mail) != AttemptOutcome.SENT:
             self.end_transaction(answers.data)
-            return sender_refused(letter, answers)
-        found = rcpt_results(letter, answers)
+            return sender_refused(email, answers)
+        found = rcpt_results(email, answers)
         accepted = tuple(result.recipient for result in found if result.outcome == AttemptOutcome.SENT)
         others = [result for result in found if result.outcome != AttemptOutcome.SENT]
         if not accepted or answers.data.code != START_MAIL or any(is_confused(reply) for reply in answers.rcpts):
@@ -220,18 +220,18 @@ class SmtpTransport:
             return others + same_for_all(accepted, AttemptOutcome.DEFERRED, LATE)
         return others + self.hand_over(accepted, message, give_up_at)
 
-    def commands(self, letter: Email, message: bytes) -> list[str]:
+    def commands(self, email: Email, message: bytes) -> list[str]:
         """Return what is sent before the body."""
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
-            f"MAIL FROM:<{letter.envelope_sender or envelope_address(letter.sender)}>{size}",
-            *(f"RCPT TO:<{wire_address(recipient)}>" for recipient in letter.recipients),
+            f"MAIL FROM:<{email.envelope_sender or envelope_address(email.sender)}>{size}",
+            *(f"RCPT TO:<{wire_address(recipient)}>" for recipient in email.recipients),
             "DATA",
         ]
 
-    def ask(self, letter: Email, message: bytes, give_up_at: float) -> Answers:
+    def ask(self, email: Email, message: bytes, give_up_at: float) -> Answers:
         """Send the commands before the body: all at once where the server lets us (RFC 2920), else one by one."""
-        commands = self.commands(letter, message)
+        commands = self.commands(email, message)
         if self.announced and self.announced != commands:
             self.close()
             self.open()
@@ -243,7 +243,7 @@ class SmtpTransport:
         cut = replies[-1] if replies and is_cut(replies[-1]) else None
         missing = len(commands) - len(replies)
         replies += [cut or NOT_SENT] * missing
-        # After a cut it may be, and only hanging up is safe.
+        # After a cut it may be, and only closing the connection is safe.
         self.is_in_body = replies[-1].code == START_MAIL or cut is not None
         return Answers(replies[0], tuple(replies[1:-1]), replies[-1], cut)
 
@@ -303,7 +303,7 @@ class SmtpTransport:
         return reply
 
     def end_transaction(self, data: Reply) -> None:
-        """End a transaction that nobody is in; where the server waits for a body, by hanging up."""
+        """End a transaction that nobody is in; where the server waits for a body, by closing the connection."""
         if data.code == START_MAIL or is_cut(data) or is_confused(data):
             self.close()
         elif self.connection is not None:
@@ -361,18 +361,18 @@ class SmtpTransport:
             self.close()
 
     def close(self) -> None:
-        """Say goodbye and hang up; wait for nothing."""
+        """Send QUIT and close the connection; wait for nothing."""
         connection, self.connection, self.mails = self.connection, None, 0
         is_free, self.announced, self.is_in_body = not (self.announced or self.is_in_body), [], False
         if connection is not None:
             if is_free:
                 # A server that waits for a body would take it for the body.
-                connection.say_goodbye()
+                connection.send_quit()
             connection.close()
 
 
 def is_confused(reply: Reply) -> bool:
-    """Whether the server has lost the thread of the conversation."""
+    """Whether client and server are out of step."""
     return reply.code in CONFUSED_CODES
 
 
@@ -381,11 +381,11 @@ def is_cut(reply: Reply) -> bool:
     return reply.code == SERVICE_CLOSING or (reply.code is None and reply != NOT_SENT)
 
 
-def rcpt_results(letter: Email, answers: Answers) -> list[Result]:
+def rcpt_results(email: Email, answers: Answers) -> list[Result]:
     """Return what became of each recipient by its own answer; accepted ones as sent."""
     found: list[Result] = []
     has_accepted = False
-    for recipient, reply in zip(letter.recipients, answers.rcpts, strict=True):
+    for recipient, reply in zip(email.recipients, answers.rcpts, strict=True):
         outcome = verdict(reply)
         is_gone = is_mailbox_gone(reply)
         found.append(Result(recipient, outcome, reply, is_free=reply.code == 452 and has_accepted, is_gone=is_gone))
@@ -415,18 +415,18 @@ def body_not_asked_for(others: list[Result], accepted: tuple[str, ...], answers:
     return found
 
 
-def sender_refused(letter: Email, answers: Answers) -> list[Result]:
+def sender_refused(email: Email, answers: Answers) -> list[Result]:
     """Say what a refusal before any recipient means. Raises: ChannelDown and its kinds."""
     reply = answers.mail
     outcome = verdict(reply)
-    deferred = same_for_all(letter.recipients, AttemptOutcome.DEFERRED, reply)
+    deferred = same_for_all(email.recipients, AttemptOutcome.DEFERRED, reply)
     if outcome == AttemptOutcome.DEFERRED and not is_confused(reply) and reply != LATE:
         # Nothing but the sender and the size is known to the server by then: most mails have the same sender.
         raise VerdictUnclear(str(reply), deferred)
     if outcome == AttemptOutcome.REFUSED and reply.code not in SIZE_CODES:
         # Most often the sender is the site's: the next mail has the same.
-        raise VerdictUnclear(f"the sender {letter.sender} was refused: {reply}", deferred)
-    return same_for_all(letter.recipients, outcome, reply)
+        raise VerdictUnclear(f"the sender {email.sender} was refused: {reply}", deferred)
+    return same_for_all(email.recipients, outcome, reply)
 
 
 def is_connection_limit(error: Exception) -> bool:

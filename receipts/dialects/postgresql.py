@@ -186,13 +186,15 @@ class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
             return int(cursor.rowcount)
 
     def audit_fields(self, connection: BaseDatabaseWrapper, change_id: str, rows: Sequence[Sequence[Any]]) -> None:
-        types = ("bigint", "bigint", "bigint", "bigint", "text", "text", "jsonb")
-        arrays = ", ".join(f"%s::{name}[]" for name in types)
+        types = ("bigint", "bigint", "bigint", "bigint", "text", "text")
+        scalars = ", ".join(f"(row->>{at})::{name}" for at, name in enumerate(types))
         sql = f"""
         INSERT INTO receipts_audit (change_id, {", ".join(AUDIT_COLUMNS)})
-        SELECT %s::varchar, * FROM unnest({arrays})"""
+        SELECT %s::varchar, {scalars}, row->{len(types)} FROM jsonb_array_elements(%s::jsonb) AS rows(row)"""
+        # One JSON text and not an array of texts: the driver escapes each quotation mark in those by itself.
+        texts = (f"{json.dumps(row[:-1])[:-1]}, {row[-1]}]" for row in rows)
         with connection.cursor() as cursor:
-            cursor.execute(sql, [change_id, *(list(column) for column in zip(*rows, strict=True))])
+            cursor.execute(sql, [change_id, f"[{','.join(texts)}]"])
 
     def is_collision(self, error: BaseException) -> bool:
         if not isinstance(error, DatabaseError):

@@ -22,6 +22,7 @@ VERSION = 1
 RECEIPT_VERSION = 2
 
 
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 #: Columns of ``receipts_changes`` in version 2, besides ``created_at``.
 RECEIPT_NAMES = ("actor", "change_id", "digest", "kind", "reason", "targets", "tenant")
 #: Those of a receipt that comes from a stored plan; left out where they are empty.
@@ -90,7 +91,7 @@ def digest(*, change_id: str, kind: str, tenant: str, targets: str) -> str:
 
 def canonical_json(value: Any) -> str:
     """Return a JSON value as canonical text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return CANONICAL.encode(value)
 
 
 def canonical_time(moment: datetime) -> str:

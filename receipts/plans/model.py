@@ -282,6 +282,8 @@ def checked_values(content: Content, flaws: list[Flaw], columns: Sequence[Any]) 
     """Return the targets' values; add what is wrong with them."""
     limited, is_table = Flaws(), bool(content.header)
     values = []
+    # Dates and codes are the same in many rows: each is parsed once. By type, because True is 1 for a dict.
+    known: dict[tuple[str, type, Any], Any] = {}
     try:
         for at, row in enumerate(content.rows):
             checked = []
@@ -291,7 +293,13 @@ def checked_values(content: Content, flaws: list[Flaw], columns: Sequence[Any]) 
                 try:
                     if value is MISSING:
                         raise ValueError(Words("is missing"))
-                    checked.append(column.parse(value, is_text=is_table))
+                    if column.name == "id" or not isinstance(value, str):
+                        checked.append(column.parse(value, is_text=is_table))
+                        continue
+                    key = (column.name, type(value), value)
+                    if key not in known:
+                        known[key] = column.parse(value, is_text=is_table)
+                    checked.append(known[key])
                 except ValueError as error:
                     shown = "" if value is MISSING else shortened(value)
                     limited.add(flaw_at(content, at, column.name, said_by(error), shown))

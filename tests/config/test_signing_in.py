@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from axes.models import AccessAttempt
@@ -178,3 +179,13 @@ def test_a_form_from_before_the_last_sign_in_is_refused_in_words_under_the_stric
     # What Django has of its own stands in an inline style, which the policy forbids.
     assert "<style" not in text
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("target", ["https://evil.example.org/", "//evil.example.org", "javascript:0", "/\\evil", ""])
+def test_a_refused_next_leads_to_the_first_page(target: str) -> None:
+    form = {"username": "olga", "password": RIGHT, "next": target}
+
+    page = Client().post(f"{SIGN_IN}?{urlencode({'next': target})}", form)
+
+    assert page.url == "/admin/"
+    assert Client().post(SIGN_IN, {"username": "olga", "password": RIGHT}).url == "/admin/"

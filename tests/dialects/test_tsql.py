@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from notify.dialects.base import AttemptRow, ControlRow, MailRow, TaskRow
 from notify.dialects.sqlserver import NotifySqlServer, Session, created, page
-from receipts.dialects.base import Shape
+from receipts.dialects.base import FieldColumn, FieldShape, Shape
 from receipts.dialects.sqlserver import ReceiptsSqlServer
 from receipts.plans.canonical import Target
 
@@ -34,6 +34,27 @@ SHAPE = Shape(
     required_state="pending",
     assignments="[state] = %s",
     set_params=("cancelled",),
+)
+FIELD_SHAPE = FieldShape(
+    table="[portal_price]",
+    source="[portal_price]",
+    id="[id]",
+    tenant="[tenant]",
+    compared=(
+        FieldColumn("c0", "[price]", "numeric(12, 2)", is_text=False),
+        FieldColumn("c1", "[currency]", "nvarchar(3)", is_text=True),
+        FieldColumn("c2", "[revision]", "int", is_text=False),
+    ),
+    settable=(FieldColumn("s0", "[price]", "numeric(12, 2)", is_text=False),),
+    recorded=(
+        FieldColumn("r0", "[price]", "numeric(12, 2)", is_text=False),
+        FieldColumn("r1", "[currency]", "nvarchar(3)", is_text=True),
+    ),
+    revision="[revision]",
+    state=FieldColumn("state", "[state]", "nvarchar(10)", is_text=True),
+    required_state="open",
+    assignments=("[changed_by] = %s",),
+    set_params=("kwit",),
 )
 TARGETS = [Target(1, 4, 10), Target(2, 4, 10)]
 MOMENT = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
@@ -132,6 +153,15 @@ def receipts_texts() -> Iterator[tuple[str, str]]:
     )
     yield "change_rows", recorded(lambda c: dialect.change_rows(c, SHAPE, "acme", TARGETS, "CHG-1"), [(2,)])
     yield "change_row", recorded(lambda c: dialect.change_row(c, SHAPE, "acme", TARGETS[0]))
+    rows = [{"id": 1, "c0": "10.00", "c1": "EUR", "c2": 4, "s0": "12.50"}]
+    audit = [[1, 4, 5, None, "open", "open", "{}"]]
+    for is_locked in (True, False):
+        yield (
+            f"read_fields, {'locked' if is_locked else 'not locked'}",
+            recorded(lambda c, lock=is_locked: dialect.read_fields(c, FIELD_SHAPE, "acme", [1, 2], is_locked=lock)),
+        )
+    yield "change_fields", recorded(lambda c: dialect.change_fields(c, FIELD_SHAPE, "acme", rows), [(1,)])
+    yield "audit_fields", recorded(lambda c: dialect.audit_fields(c, "CHG-1", audit), [(0,)])
     yield "try_seal_lock", recorded(dialect.try_seal_lock, [(0,)])
     yield "guard", "\n-- and then\n".join(dialect.guard(None))
     yield "unguard", "\n-- and then\n".join(dialect.unguard(None))

@@ -1,12 +1,14 @@
 """Explanations on the pages: the story of an event, for whom, at what cost, and whatever is asked for."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from notify.models import Control
+from notify.models import Control, MailQueue
 from notify.notes import as_data, note
 from tests.browser.story import ALL_TENANTS, make_user
 from tests.factories import make_comment, make_contact, make_line
@@ -126,3 +128,26 @@ def test_a_key_with_many_events_lists_them(victor: Client) -> None:
 )
 def test_whatever_is_asked_for_gets_an_answer(victor: Client, query: dict[str, str], said: str) -> None:
     assert said in text_of(victor, EXPLAIN, **query)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [("failed", "failed"), ("blocked", "blocked"), ("uncertain", "uncertain"), ("sent", "sent"), ("queued", "queued")],
+)
+def test_the_answer_is_the_state_of_the_mail(victor: Client, state: str, says: str) -> None:
+    due_at = timezone.now() + timedelta(hours=2)
+    mail = make_mail(state=state, problem="x" if state == "blocked" else "", due_at=due_at)
+
+    answer = victor.get(EXPLAIN, {"kind": "comment", "key": mail.control.key}).context["sections"][0].facts[0].cell
+
+    assert str(answer.badge.word) == says
+    assert ("waiting until" in str(answer.text)) == (state == "queued")
+
+
+def test_an_event_that_a_baseline_marked_is_never_notified(victor: Client) -> None:
+    control = make_mail().control
+    MailQueue.objects.all().delete()
+
+    page = text_of(victor, EXPLAIN, kind="comment", key=control.key)
+
+    assert "never: baseline" in page

@@ -374,7 +374,7 @@ def test_an_announced_letter_that_is_not_sent_is_taken_back(server, instead):
     transport.announce(*ann)
     until(lambda: server.mails == 1)
 
-    transport.connection.say_goodbye = lambda: pytest.fail("the server would take a goodbye for the body")
+    transport.connection.send_quit = lambda: pytest.fail("the server would take a goodbye for the body")
     if instead == "close":
         transport.close()
     elif instead == "announce another":
@@ -403,7 +403,7 @@ def test_a_letter_whose_envelope_took_too_long_is_not_sent(server):
     transport = server.transport()
     [(letter, packed)] = packed_letters(transport, "ann")
     transport.open()
-    transport.connection.say_goodbye = lambda: pytest.fail("the server would take a goodbye for the body")
+    transport.connection.send_quit = lambda: pytest.fail("the server would take a goodbye for the body")
     give_up_at = time.monotonic() + 0.3
     server.on_rcpt = lambda address: until(lambda: time.monotonic() > give_up_at) and ""
 

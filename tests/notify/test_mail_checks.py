@@ -7,7 +7,7 @@ from django.core.exceptions import ImproperlyConfigured
 from notify.conf import Conf
 from notify.transports.smtp import SmtpOptions
 
-MINE = {"notify.E030", "notify.E031", "notify.E032", "notify.W030"}
+MINE = {"notify.E030", "notify.E031", "notify.E032", "notify.E033", "notify.E034", "notify.W030"}
 
 
 def ids(found):
@@ -77,3 +77,35 @@ def test_a_password_in_clear_is_found_before_going_live(monkeypatch, configure, 
 def test_quiet_hours_that_no_clock_can_keep_are_refused(hours):
     with pytest.raises(ImproperlyConfigured, match="QUIET_HOURS"):
         Conf(QUIET_HOURS=hours)
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("bounces@example.org", []),
+        ("", []),
+        ("bounces", ["notify.E033"]),
+        ("Kwit <bounces@example.org>", ["notify.E033"]),
+        ("b" * 27 + "@example.org", ["notify.E033"]),
+    ],
+)
+def test_an_address_for_reports_that_takes_no_token_is_found(configure, address, found):
+    configure(BOUNCE_ADDRESS=address)
+
+    assert ids(run_checks(tags=["notify"])) == found
+
+
+@pytest.mark.parametrize(
+    ("site_url", "urls", "found"),
+    [
+        ("https://kwit.example.org", "config.urls", []),
+        ("http://kwit.example.org", "config.urls", ["notify.E034"]),
+        ("", "config.urls", ["notify.E034"]),
+        ("https://kwit.example.org", "kwit.urls", ["notify.E034"]),
+    ],
+)
+def test_links_that_cannot_be_made_are_found(configure, settings, site_url, urls, found):
+    configure(UNSUBSCRIBE_LINKS=True, SITE_URL=site_url)
+    settings.ROOT_URLCONF = urls
+
+    assert ids(run_checks(tags=["notify"])) == found

@@ -160,3 +160,13 @@ def test_no_page_and_no_explanation_reads_a_text_by_regular_expressions() -> Non
 
     assert found == []
     assert SENTENCES
+
+
+def test_a_baseline_is_said_in_the_history_and_is_neither_error_nor_warning() -> None:
+    since = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
+
+    for report in (run_pass(is_baseline=True), run_pass(baseline_since=since)):
+        row = RunLog.objects.get(pass_id=report.pass_id, step=RunLog.WHOLE)
+        assert (row.outcome, row.error) == ("ok", None)
+        assert say_logged(row).startswith("baseline: the events ")
+    assert "2026-01-31" in say_logged(row)

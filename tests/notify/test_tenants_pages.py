@@ -125,7 +125,9 @@ def test_the_dashboard_counts_a_members_own_rows_and_says_nothing_of_the_install
 def test_why_a_channel_pauses_is_not_told_to_a_member_who_sees_that_it_does(member: Client) -> None:
     now = timezone.now()
     row = mail(7, "acme", state="queued", problem="", due_at=now)
-    Channel.objects.create(name="smtp", reason="quota of x@other", paused_at=now, paused_until=now + timedelta(1))
+    Channel.objects.create(
+        name="smtp", reason="quota of x@other", paused_at=now, paused_until=now + timedelta(minutes=5)
+    )
 
     pages = [
         member.get(f"/admin/notify/mailqueue/{row.pk}/change/"),

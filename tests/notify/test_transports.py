@@ -14,15 +14,18 @@ from django.core import mail as django_mail
 from django.core.exceptions import ImproperlyConfigured
 from django.core.mail.backends.base import BaseEmailBackend
 from django.core.management import call_command
+from hypothesis import given
+from hypothesis import strategies as st
 
 from notify.conf import Conf
 from notify.delivery.runner import deliver_due
 from notify.errors import ChannelDown
 from notify.models import Suppression
 from notify.steps import Step
+from notify.text import one_line
 from notify.transports.base import Email, Reply
 from notify.transports.connection import Connection
-from notify.transports.django import BackendTransport
+from notify.transports.django import BackendTransport, as_django
 from notify.transports.factory import find_transport
 from notify.transports.memory import MemoryTransport
 from notify.transports.mime import compose
@@ -387,3 +390,29 @@ def test_a_name_with_a_comma_stays_one_sender():
 
     [sender] = email.message_from_bytes(packed, policy=email.policy.default)["From"].addresses
     assert (sender.display_name, sender.addr_spec) == ('Acme, "Inc".', "noreply@example.org")
+
+
+WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp", "Cn", "Co")), max_size=300).map("x{}".format)
+
+
+@given(
+    WORDS,
+    WORDS,
+    WORDS,
+    st.sampled_from(["kwit@example.org", '"Acme, Inc." <kwit@example.org>', "Zoë <kwit@bücher.example>"]),
+)
+def test_a_message_written_by_hand_says_what_djangos_own_says(subject, text, html, sender):
+    subject = one_line(subject)
+    mail = Email(
+        sender, ("a@example.org",), ("a@example.org",), subject, text, html, (("Message-ID", "<1@example.org>"),)
+    )
+
+    ours = email.message_from_bytes(compose(mail), policy=email.policy.default)
+    theirs = email.message_from_bytes(as_django(mail).message().as_bytes(), policy=email.policy.default)
+
+    for name in ("From", "To", "Message-ID"):
+        assert str(ours[name]) == str(theirs[name])
+    assert str(ours["Subject"]).split() == subject.split()
+    for kind in ("plain", "html"):
+        bodies = [each.get_body((kind,)).get_content().replace("\r\n", "\n") for each in (ours, theirs)]
+        assert bodies[0].rstrip("\n") == bodies[1].rstrip("\n")

@@ -7,6 +7,7 @@ import pytest
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
+from django.utils import timezone
 
 from portal.models import OrderLine
 from receipts import api
@@ -14,6 +15,7 @@ from receipts.checks import DOCTOR
 from receipts.dialects import dialect_of
 from receipts.errors import NotWritten
 from receipts.models import Audit, Change, Reconciliation, Verdict
+from receipts.pages.metrics import read as read_metrics
 from receipts.querysets import Found
 from receipts.reconcile import reconcile
 from tests.factories import make_line
@@ -225,3 +227,33 @@ def test_a_row_of_a_table_that_inherits_is_not_the_row():
         finally:
             cursor.execute("DROP TABLE portal_twin")
     assert Change.objects.count() == Audit.objects.count() == 1
+
+
+def test_the_pages_the_dashboard_and_the_metrics_show_what_is_broken(root):
+    line, *_ = three()
+    as_owner(("DELETE FROM receipts_audit WHERE target_id = %s", [line.pk]))
+    kept = api.record_reconciliation(compared(), actor="ann")
+
+    detail = root.get(f"/admin/receipts/reconciliation/{kept.pk}/change/").content.decode()
+    only = root.get(f"/admin/receipts/reconciliation/{kept.pk}/change/?category=broken").context["detail"]
+    listed = root.get("/admin/receipts/change/?broken=1").content.decode()
+    front = root.get("/admin/").content.decode()
+    measured = {metric.name: metric for metric in read_metrics(timezone.now())}
+
+    assert "⚠</span> broken" in detail
+    assert [len(section.table.rows) for section in only.sections if section.table] == [1]
+    assert "CHG-1" in listed
+    assert "1 broken" in listed
+    assert "disagrees with its own audit rows" in front
+    assert [value for _, value in measured["kwit_receipts_broken"].samples] == [1]
+
+
+def test_a_stored_broken_reconciliation_is_exported_as_reconcile_printed_it(root):
+    line, *_ = three()
+    as_owner(("DELETE FROM receipts_audit WHERE target_id = %s", [line.pk]))
+    _, told = printed("reconcile", "CHG-1")
+    kept = api.record_reconciliation(compared(), actor="ann")
+
+    answer = root.get(f"/admin/receipts/reconciliation/{kept.pk}/export/json/")
+
+    assert json.loads(b"".join(answer.streaming_content)) == told

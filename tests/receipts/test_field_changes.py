@@ -19,17 +19,19 @@ from receipts.api import (
     preview_change,
     reconcile,
     record_reconciliation,
+    revert_plan,
     store_plan,
 )
 from receipts.change_types import ChangeType
 from receipts.errors import NotWritten
 from receipts.field_changes import change_fields, read_rows
-from receipts.models import Audit, Change
+from receipts.models import Audit, Change, StoredPlan
 from receipts.plans.canonical import FieldTarget
 from receipts.plans.model import read_plan
 from receipts.previews import renew_targets
 from receipts.verify import recomputed
 from tests.factories import make_line
+from tests.receipts.plain import target as plain_target
 
 pytestmark = pytest.mark.django_db
 
@@ -260,3 +262,65 @@ def test_what_is_hashed_is_one_form_on_every_database():
     # As verify.py recomputes it, without any of this.
     receipt = inspect_change(change_id="CHG-1").as_json()
     assert recomputed(json.loads(json.dumps(receipt, default=str))) == stored.digest
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_price_list_is_taken_back_by_a_plan_of_its_own():
+    rows = [make_price(currency="EUR"), make_price(currency="PLN", price=Decimal("7.10"))]
+    before = list(Price.objects.order_by("pk").values())
+    apply(*map(target, rows))
+
+    plan = revert_plan(change_id="CHG-1", author="ann")
+    approve_plan(pk=plan.pk, approver="bob", digest=plan.digest)
+    assert apply_plan(pk=plan.pk) is True
+
+    assert list(Price.objects.order_by("pk").values()) == before
+    assert (plan.kind, plan.change_id, plan.reason) == ("undo_reprice", "UNDO-CHG-1", "takes back CHG-1")
+    (found,) = reconcile(change_ids=["UNDO-CHG-1"])
+    assert found.is_match
+
+
+def test_a_cancelled_line_is_taken_back_with_a_higher_revision():
+    line = make_line()
+    apply_change(kind="cancel", change_id="C", tenant="acme", targets=[plain_target(line)])
+
+    plan = revert_plan(change_id="C", author="ann")
+
+    apply_change(kind=plan.kind, change_id="U", tenant="acme", targets=plan.targets)
+    assert OrderLine.objects.values_list("state", "revision", "qty").get() == ("pending", 6, 10)
+
+
+def test_what_has_changed_since_is_not_taken_back():
+    row, other = make_price(currency="EUR"), make_price(currency="EUR")
+    apply(target(row), target(other))
+    Price.objects.filter(pk=row.pk).update(valid_from=None)
+
+    with pytest.raises(Conflict) as caught:
+        revert_plan(change_id="CHG-1", author="ann")
+
+    assert [(one.id, one.problem) for one in caught.value.problems] == [(row.pk, "valid_from_differs")]
+    assert not StoredPlan.objects.exists()
+    with pytest.raises(LookupError):
+        revert_plan(change_id="CHG-9", author="ann")
+    with pytest.raises(LookupError):
+        revert_plan(change_id="CHG-1", author="ann", tenant="b")
+
+
+def test_whatever_else_a_kind_with_a_state_sets_is_audited_by_name():
+    kind = ChangeType(
+        name="close",
+        model=OrderLine,
+        required_state=LineState.PENDING.value,
+        sets={"state": LineState.ACCEPTED.value, "reason": "done", "handled": True},
+    )
+    line = make_line()
+    change = Change.objects.create(change_id="C", kind="close", tenant="acme", targets=[], digest="")
+
+    assert kind.row_of(plain_target(line)) == [line.pk, 4, 10]
+    assert not change_fields(kind, "acme", [plain_target(line)], alias="default", change_id=change.pk)
+
+    audited = Audit.objects.get()
+    assert (audited.revision_before, audited.revision_after, audited.qty) == (4, 5, 10)
+    assert (audited.state_before, audited.state_after) == ("pending", "accepted")
+    assert audited.fields["reason"] == {"before": "", "after": "done"}
+    assert audited.fields["handled"]["after"] is True

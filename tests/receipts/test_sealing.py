@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.utils import timezone
 
 from kwit import jobs
@@ -402,6 +402,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.server.asked.append((self.path, body))
         code, text = self.server.answer(self.path, body)
+        connections.close_all()  # each request has a thread of its own, which may have asked the database
         self.send_response(code)
         self.end_headers()
         self.wfile.write(text.encode())

@@ -26,4 +26,4 @@ class Command(NotifyCommand):
         except WrongAddress as error:
             raise CommandError(str(error)) from error
         lines = [f"{count} rows: {place}" for place, count in sorted(places.items())]
-        self.print_result({"places": places}, "\n".join(lines) or "It was nowhere.")
+        self.print_result({"places": places}, *(lines or ["It was nowhere."]))

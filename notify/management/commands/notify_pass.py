@@ -7,13 +7,15 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError, router
+from django.db import DatabaseError, connections, router
 
 from kwit.commands import EXIT_TRY_AGAIN, seconds
 
-from ...conf import as_moment
+from ...conf import as_moment, conf
+from ...dialects import dialect_of
 from ...errors import NotifyError
 from ...models import RunLog
+from ...passes.rhythm import find_rhythm
 from ...passes.runner import PassReport, run_pass
 from ..command import NotifyCommand
 from ..reports import as_json, as_lines
@@ -53,10 +55,16 @@ class Command(NotifyCommand):
         parser.add_argument(
             "--pass-id", type=UUID, metavar="UUID", help="the id in the run log, for who wants to follow the pass"
         )
+        parser.add_argument(
+            "--check", action="store_true", dest="is_check", help="run nothing: say whether passes are overdue (exit 1)"
+        )
         parser.add_argument("--fail-on-skip", action="store_true", help=f"exit {EXIT_TRY_AGAIN} when the lock is busy")
 
-    def handle(self, *, database: str | None, fail_on_skip: bool, **options: Any) -> None:
+    def handle(self, *, database: str | None, fail_on_skip: bool, is_check: bool, **options: Any) -> None:
         """Run the pass; SIGTERM lets it finish the chunk in hand."""
+        if is_check:
+            self.check_rhythm(database or router.db_for_write(RunLog))
+            return
         asked = {
             name: options[name]
             for name in ("kinds", "wait_s", "is_full", "is_dry_run", "is_baseline", "baseline_since", "pass_id")
@@ -72,6 +80,24 @@ class Command(NotifyCommand):
         self.print_result(as_json(report, is_dry_run=options["is_dry_run"]), *as_lines(report))
         if code := exit_code(report, fail_on_skip=fail_on_skip):
             sys.exit(code)
+
+    def check_rhythm(self, using: str) -> None:
+        """Say whether the last good pass is overdue, by the site's own rhythm."""
+        connection = connections[using]
+        rhythm = find_rhythm(using=using, now=dialect_of(connection).now(connection), settings=conf())
+        at = rhythm.last_good_at
+        age_s = None if at is None else round((rhythm.now - at).total_seconds())
+        told = {
+            "last_good_at": at and at.isoformat(),
+            "age_s": age_s,
+            "expected_every_s": round(rhythm.every.total_seconds()),
+            "is_quiet": rhythm.is_quiet,
+        }
+        last = "There has been no good pass yet." if at is None else f"The last good pass began {age_s} s ago."
+        verdict = "Passes are overdue." if rhythm.is_quiet else "All is well."
+        self.print_result(told, f"{last} One is expected every {told['expected_every_s']} s. {verdict}")
+        if rhythm.is_quiet:
+            sys.exit(1)
 
 
 def moment(text: str) -> datetime:

@@ -84,6 +84,42 @@ SELECT held.[id], held.[revision], held.[qty], held.[state]
 FROM @changed AS c INNER JOIN [portal_orderline] AS held ON held.[id] = c.id
 WHERE held.[revision] > %s;
 
+-- read_fields, locked
+SET NOCOUNT ON;
+DECLARE @asked TABLE (id bigint NOT NULL PRIMARY KEY);
+INSERT INTO @asked (id) SELECT r.id FROM OPENJSON(%s) WITH (id bigint '$') AS r;
+SELECT held.[id], held.[price], held.[currency]
+FROM @asked AS a INNER LOOP JOIN [portal_price] AS held WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK) ON held.[id] = a.id AND held.[tenant] = %s
+ORDER BY a.id
+OPTION (MAXDOP 1);
+
+-- read_fields, not locked
+SET NOCOUNT ON;
+DECLARE @asked TABLE (id bigint NOT NULL PRIMARY KEY);
+INSERT INTO @asked (id) SELECT r.id FROM OPENJSON(%s) WITH (id bigint '$') AS r;
+SELECT held.[id], held.[price], held.[currency]
+FROM @asked AS a INNER LOOP JOIN [portal_price] AS held ON held.[id] = a.id AND held.[tenant] = %s
+ORDER BY a.id
+OPTION (MAXDOP 1);
+
+-- change_fields
+SET NOCOUNT ON;
+DECLARE @approved TABLE (id bigint NOT NULL PRIMARY KEY, c0 numeric(12, 2) NULL, c1 nvarchar(3) NULL, c2 int NULL, s0 numeric(12, 2) NULL);
+INSERT INTO @approved (id, c0, c1, c2, s0)
+SELECT r.id, c0, c1, c2, s0 FROM OPENJSON(%s) WITH (id bigint '$.id', c0 numeric(12, 2) '$.c0', c1 nvarchar(3) '$.c1', c2 int '$.c2', s0 numeric(12, 2) '$.s0') AS r;
+DECLARE @changed bigint;
+UPDATE [portal_price] SET [changed_by] = %s, [price] = a.s0, [revision] = [portal_price].[revision] + 1
+FROM @approved AS a INNER LOOP JOIN [portal_price] ON [portal_price].[id] = a.id
+WHERE [portal_price].[id] = a.id AND [portal_price].[tenant] = %s AND EXISTS (SELECT [portal_price].[price] INTERSECT SELECT a.c0) AND EXISTS (SELECT [portal_price].[currency] COLLATE Latin1_General_100_BIN2, DATALENGTH([portal_price].[currency]) INTERSECT SELECT a.c1 COLLATE Latin1_General_100_BIN2, DATALENGTH(a.c1)) AND EXISTS (SELECT [portal_price].[revision] INTERSECT SELECT a.c2) AND [portal_price].[state] = %s;
+SET @changed = @@ROWCOUNT;
+SELECT @changed;
+
+-- audit_fields
+SET NOCOUNT ON;
+INSERT INTO receipts_audit (change_id, target_id, revision_before, revision_after, qty, state_before, state_after, fields)
+SELECT %s, r.target_id, r.revision_before, r.revision_after, r.qty, r.state_before, r.state_after, r.fields FROM OPENJSON(%s) WITH (target_id bigint '$[0]', revision_before bigint '$[1]', revision_after bigint '$[2]', qty bigint '$[3]', state_before nvarchar(40) '$[4]', state_after nvarchar(40) '$[5]', fields nvarchar(max) '$[6]') AS r;
+SELECT 0;
+
 -- try_seal_lock
 SET NOCOUNT ON;
 DECLARE @code int;
