@@ -111,7 +111,7 @@ def rehearse_change(
     return applied
 
 
-def apply_surely(
+def apply_with_reconnect(
     *,
     kind: str,
     change_id: str,

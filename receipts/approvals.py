@@ -304,7 +304,7 @@ def apply_plan(
         raise
 
 
-def apply_plan_surely(
+def apply_plan_with_reconnect(
     *,
     pk: int,
     actor: str | Person = "",

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from kwit.commands import EXIT_TRY_AGAIN, KwitCommand
 
-from ..api import Outcome, apply_surely, rehearse_change
+from ..api import Outcome, apply_with_reconnect, rehearse_change
 from ..apply import settling_command
 from ..change_types import get_kind
 from ..conf import load_settings
@@ -135,7 +135,7 @@ class BatchCommand(PlanCommand):
     def apply(self, kind: str, plan: Plan, options: dict[str, Any]) -> Outcome:
         """Apply it, or name the one command that settles what became of it."""
         with self.settling(options, plan.change_id):
-            return apply_surely(
+            return apply_with_reconnect(
                 kind=kind,
                 change_id=plan.change_id,
                 tenant=plan.tenant,
