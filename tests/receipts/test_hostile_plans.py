@@ -220,4 +220,6 @@ def test_a_child_that_needs_too_much_processor_time_says_so_by_its_signal():
 def test_values_that_are_too_long_together_are_refused_in_plain_words():
     data = b"id,revision,qty\n" + (b"x" * 1_600 + b",1,1\n") * 9_990
 
-    assert [str(flaw) for flaw in flaws(data, ".csv")] == ["targets: has more than 8,388,608 bytes"]
+    assert [(flaw.where, str(flaw.problem)) for flaw in flaws(data, ".csv")] == [
+        ("targets", "has more than 8,388,608 bytes")
+    ]
