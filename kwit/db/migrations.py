@@ -1,13 +1,28 @@
 """What the engines' migrations share: going back would delete what the two promises rest on."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.management.base import CommandError
 
 #: Set to 1 for the one command that is meant to delete everything.
 MEANT = "KWIT_MIGRATE_BACK"
+
+
+@contextlib.contextmanager
+def meant() -> Iterator[None]:
+    """Let the migrations inside go back although there are rows: somebody has confirmed it in another way."""
+    before = os.environ.get(MEANT)
+    os.environ[MEANT] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MEANT]
+        else:
+            os.environ[MEANT] = before
 
 
 def refuse_while_rows(app: str, lost: str) -> Callable[[Any, Any], None]:
