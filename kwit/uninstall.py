@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.db import connections, router
 from django.db.migrations.executor import MigrationExecutor
 
-from .db.migrations import meant
+from .db.migrations import allow_going_back
 from .people.groups import ALL_TENANTS_GROUP, declared, labelled
 
 #: In the order in which they are removed.
@@ -110,10 +110,10 @@ def uninstall(alias: str | None = None, *, with_receipts: bool = False) -> Inven
     labels = [name for name in APPS if apps.is_installed(name)]
     for one in found.tables:
         refuse_dependents(one, labels)
-    with meant():
-        for one in found.tables:
-            for label in labels:
-                if router.allow_migrate(one, label):
+    for one in found.tables:
+        for label in labels:
+            if router.allow_migrate(one, label):
+                with allow_going_back():
                     call_command("migrate", label, "zero", database=one, interactive=False, verbosity=0)
     Group.objects.filter(name__in=found.groups).delete()
     ContentType.objects.filter(app_label__in=labels).delete()
