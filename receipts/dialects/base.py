@@ -18,6 +18,9 @@ AUDIT_COLUMNS = ("target_id", "revision_before", "revision_after", "qty", "state
 #: What the sealer's lock is called on a server; its number is the first eight bytes of the name's SHA-256, signed.
 SEAL_LOCK = "receipts_seal"
 SEAL_LOCK_NUMBER = int.from_bytes(hashlib.sha256(SEAL_LOCK.encode()).digest()[:8], signed=True)
+#: After what the server ends a transaction of ours whose process is stopped, so that the rows it has locked are free
+#: again; whole milliseconds. Between two of its statements an apply only makes the next one, which takes far less.
+STOPPED_WAIT_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,13 @@ class ReceiptsDialect(Dialect):
     def is_collision(self, error: BaseException) -> bool:
         """Whether the database gave up this transaction for another one's sake, so that repeating it may succeed."""
         return False
+
+    def end_when_stopped(self, connection: BaseDatabaseWrapper) -> None:
+        """
+        Let the server end the open transaction when its process is stopped (``STOPPED_WAIT_MS``) and holds its rows.
+
+        On SQLite others wait for the file as long as their own timeout says; SQL Server has no such limit.
+        """
 
     def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
         """
