@@ -239,7 +239,7 @@ def apply_and_stop(pk: int) -> str:
         read_back(*arguments)
 
     stopped, apply.read_back = [], stop_once
-    outcome = apply.apply_surely(
+    outcome = apply.apply_with_reconnect(
         kind="cancel", change_id="CHG-1", tenant="acme", targets=[target(OrderLine.objects.get(pk=pk))]
     )
     return outcome.name
@@ -251,7 +251,8 @@ def test_a_stopped_apply_does_not_hold_business_rows_for_ever_and_is_settled_whe
     line = make_line()
     child = start_child("tests.receipts.test_races:apply_and_stop", line.pk)
     try:
-        until(lambda: is_stopped(child.process.pid))
+        until(lambda: child.process.poll() is not None or is_stopped(child.process.pid))
+        assert child.process.poll() is None, child.end().stderr
         began = time.monotonic()
         with transaction.atomic(), connection.cursor() as cursor:
             # The positive control would wait for as long as the process is stopped.
