@@ -24,7 +24,7 @@ from .plans.model import Plan
 #: Attempts of a transaction that the database gives up for another one's sake. Each loses only to one that got through.
 ATTEMPTS_MAX = 10
 #: Attempts to get a lost connection back, and the pause before each: together about six seconds, the time in which a
-#: pooler or a database on standby takes over. After that a person is told.
+#: pooler or a database on standby takes over. After that the outcome is reported as unknown.
 RECONNECT_PAUSES_S = (0.1, 0.4, 1.5, 4.0)
 
 #: Plain SQL instead of save(), which asks for created_at back: that stumbles over a row that a trigger swallowed, and

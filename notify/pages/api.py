@@ -216,7 +216,7 @@ class Explain(Source):
     about = "Why an event was, or was not, notified: what notify_explain --json prints."
 
     def is_open_to(self, request: HttpRequest) -> bool:
-        """Return whether the user may read the page of the same question: the story quotes mails."""
+        """Return whether the user may read the page of explanations: they quote mails."""
         return CONTROLS.is_open_to(request) and request.user.has_perm(MAIL_PERMISSION)
 
     def filters(self, request: HttpRequest) -> Sequence[Filter]:
@@ -224,7 +224,7 @@ class Explain(Source):
         return filters_for(request.GET.get("kind", ""))
 
     def answer(self, request: HttpRequest) -> dict[str, Any]:
-        """Tell the story. Raises: Refusal."""
+        """Return the explanation. Raises: Refusal."""
         asked = read_query(request, self.filters(request)).values
         if missing := [name for name in ("kind", "key") if name not in asked]:
             raise bad_request(*((name, "is needed") for name in missing))

@@ -113,7 +113,7 @@ class Standing(NamedTuple):
 
 
 class Weakness(NamedTuple):
-    """A setting of the database on which a promise rests, and which does not bear it."""
+    """A setting of the database that breaks a guarantee of Kwit."""
 
     id: str
     is_error: bool
@@ -122,7 +122,7 @@ class Weakness(NamedTuple):
 
 
 class GuardFlaw(NamedTuple):
-    """A part of the guard that is not as the migration made it, and the statement that mends it."""
+    """A trigger that differs from the one that the migration created, and the statement that repairs it."""
 
     name: str
     about: str
@@ -229,5 +229,5 @@ class ReceiptsDialect(Dialect):
         raise NotImplementedError
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
-        """Return what about this server or file does not bear the promise that a committed receipt stays."""
+        """Return the settings of this server or file that endanger committed receipts."""
         raise NotImplementedError
