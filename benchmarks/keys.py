@@ -72,7 +72,8 @@ def make_kinds(number: int) -> dict[str, Any]:
         meta = type("Meta", (), {"app_label": "benchmarks", "db_table": f"bench_{name}"})
         own = {each: field.clone() for each, field in fields.items()}
         id_field = primary[name](primary_key=True)
-        model: Any = type(f"Bench{name}", (models.Model,), {"__module__": __name__, "Meta": meta, "id": id_field, **own})
+        attributes = {"__module__": __name__, "Meta": meta, "id": id_field, **own}
+        model: Any = type(f"Bench{name}", (models.Model,), attributes)
         with connection.schema_editor() as editor:
             editor.create_model(model)
         model.objects.bulk_create(

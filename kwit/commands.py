@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, connections
 
-#: EX_TEMPFAIL of sysexits.h: try again. A pass that was skipped, a change of which nobody knows whether it was applied.
+#: EX_TEMPFAIL of sysexits.h: try again. A pass that was skipped, or a change with an unknown outcome.
 EXIT_TRY_AGAIN = 75
 #: The greatest number that a key column holds.
 BIGGEST = 2**63 - 1
@@ -64,7 +64,7 @@ class LineOutput(OutputWrapper):
 
 
 class ErrorOutput(LineOutput):
-    """Writes errors: several lines, each but the first indented, so that none looks like a message of its own."""
+    """Writes errors: all lines but the first are indented, so that each message is recognisable."""
 
     def write(  # type: ignore[override]
         self, msg: str = "", style_func: Callable[[str], str] | None = None, ending: str | None = None

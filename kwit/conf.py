@@ -26,7 +26,7 @@ class KwitSettings:
     GROUPS: dict[str, list[str]] = field(default_factory=dict)
     #: A secret that opens /metrics besides tokens and sessions with the permission; empty: none does.
     METRICS_TOKEN: str = field(default="", repr=False)
-    #: Whether /metrics answers anybody: only where the network lets nobody else near.
+    #: Whether /metrics answers without authentication: only for networks that restrict access.
     METRICS_OPEN: bool = False
 
     @property

@@ -18,7 +18,7 @@ class Job:
 
     name: str
     every_s: float
-    #: Takes a function that says whether the process is asked to stop.
+    #: Takes a function that returns whether the process has been asked to stop.
     run: Callable[[Callable[[], bool]], object]
 
 

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.db import connections, router
 from django.db.migrations.executor import MigrationExecutor
 
+from .db.migrations import allow_going_back
 from .people.groups import ALL_TENANTS_GROUP, declared, labelled
 
 #: In the order in which they are removed.
@@ -112,7 +113,8 @@ def uninstall(alias: str | None = None, *, with_receipts: bool = False) -> Inven
     for one in found.tables:
         for label in labels:
             if router.allow_migrate(one, label):
-                call_command("migrate", label, "zero", database=one, interactive=False, verbosity=0)
+                with allow_going_back():
+                    call_command("migrate", label, "zero", database=one, interactive=False, verbosity=0)
     Group.objects.filter(name__in=found.groups).delete()
     ContentType.objects.filter(app_label__in=labels).delete()
     ContentType.objects.clear_cache()

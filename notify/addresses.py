@@ -39,7 +39,7 @@ ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Recipients:
-    """Who gets the mail, and what was given besides that is nobody's address."""
+    """The recipients of a mail, and the given texts that are not addresses."""
 
     good: tuple[str, ...]
     bad: tuple[str, ...]

@@ -86,7 +86,7 @@ class NotAdopted(NotifyError):
 
 
 class WrongAddress(NotifyError):
-    """What was given as recipients holds something that is nobody's address."""
+    """The recipients contain something that is not an address."""
 
 
 class SinkUnusable(NotifyError):

@@ -46,7 +46,7 @@ class Control(models.Model):
     recipients = models.TextField(db_default="", blank=True)
     tenant = ExactCharField(max_length=TENANT_UNITS_MAX, db_default="", blank=True)
     created_at = UtcDateTimeField(db_default=UtcNow())
-    #: Whose message tells of this event, too, where a step with ``coalesce`` has made one of several; NULL: its own.
+    #: The control row whose message covers this event as well (a step with ``coalesce``); NULL: its own.
     covered_by = models.ForeignKey(
         "self", on_delete=models.PROTECT, related_name="covers", null=True, blank=True, db_index=False
     )
@@ -60,7 +60,7 @@ class Control(models.Model):
         constraints = [models.UniqueConstraint(fields=["kind", "key", "key2"], name="uq_notify_control_event")]
         indexes = [
             TenantIndex(fields=["tenant", "id"], name="ix_notify_control_tenant"),
-            # From a message to the other events that it tells of; most rows have none.
+            # From a message to the other events that it covers; most rows have none.
             models.Index(
                 fields=["covered_by"], condition=Q(covered_by__isnull=False), name="ix_notify_control_covered"
             ),

@@ -25,7 +25,7 @@ class RunLogQuerySet(models.QuerySet["RunLog"]):
 
     def running(self) -> RunLogQuerySet:
         """Return rows whose pass or step has not ended."""
-        # The second half is implied by the first; it is what the index stands on.
+        # The second half is implied by the first; the index has it as its condition.
         return self.filter(outcome="running", ended_at__isnull=True)
 
     def wholes(self) -> RunLogQuerySet:
@@ -67,7 +67,7 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
         return self.filter(unclaimed, state="queued", due_at__lte=now, digest_of__isnull=True).order_by("due_at", "pk")
 
     def lost(self, now: datetime) -> MailQueueQuerySet:
-        """Return the mails in flight whose worker has not been heard of within its lease."""
+        """Return the mails in ``sending`` whose lease has expired."""
         return self.filter(lease_over(now), state="sending").order_by("pk")
 
     def misdated(self, now: datetime) -> MailQueueQuerySet:
@@ -97,7 +97,7 @@ class TaskQueueQuerySet(models.QuerySet["TaskQueue"]):
     """Words for tasks."""
 
     def open(self) -> TaskQueueQuerySet:
-        """Return what nobody has done yet."""
+        """Return the open tasks."""
         return self.filter(done_at__isnull=True)
 
     def try_complete(self, pk: int, *, by: str, at: datetime) -> bool:

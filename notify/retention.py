@@ -59,7 +59,7 @@ def prune_mails(*, now: datetime, days: float, limit: int | None = None, using: 
 
 
 def batches(rows: "models.QuerySet[Any, Any]", limit: int | None) -> Iterator[list[int]]:
-    """Yield the keys of rows, asked anew each time, until there are none or there were enough."""
+    """Yield the keys of rows, queried again each time, until there are none or the limit is reached."""
     left = limit
     while left is None or left > 0:
         keys = list(rows.values_list("pk", flat=True)[: BATCH_ROWS if left is None else min(left, BATCH_ROWS)])
@@ -148,7 +148,7 @@ class Eraser:
         return payload | {MAIL: kept}
 
     def is_this(self, entry: Any) -> bool:
-        """Whether an entry of a list is this mailbox and nobody else's."""
+        """Whether an entry of a list is exactly this mailbox."""
         people = parse_recipients(entry) if isinstance(entry, str) else None
         return people is not None and {mailbox_key(each, fold_local_part=True) for each in people.good} == {self.key}
 

@@ -18,7 +18,7 @@ from django.utils.http import base36_to_int, int_to_base36
 REPORT_SALT, LINK_SALT = "notify.signing.report", "notify.signing.link"
 #: Octets of a report token's signature, 80 bits; the part of an address before the @ has 64 characters at most.
 SIGNATURE_OCTETS = 10
-#: Characters of a link's token; longer ones are nobody's.
+#: Most characters of a link's token; longer ones are invalid.
 LINK_CHARS_MAX = 1000
 INT_CHARS_MAX = 13
 

@@ -114,7 +114,7 @@ class Step:
     coalesce: ClassVar[bool] = False
     #: Events older than this are never notified; the later of this and NOTIFY_NOT_BEFORE counts.
     not_before: ClassVar[datetime | None] = None
-    #: Whether an ordinary pass looks back NOTIFY_LOOKBACK only. False where the query itself finds few rows.
+    #: Whether an ordinary pass reads the window (NOTIFY_LOOKBACK) only. False where the query itself finds few rows.
     is_windowed: ClassVar[bool] = True
     #: Whether mails to one recipient are collected for NOTIFY_DIGEST, or for a time of its own, and sent as one.
     digest: ClassVar[bool | timedelta] = False
@@ -124,7 +124,7 @@ class Step:
     #: Whether the step's query is asked once more for an event right before its mail is sent; the mail of one that is
     #: gone is withdrawn.
     recheck: ClassVar[bool] = False
-    #: What recipients are told these mails are, on the page of an unsubscribe link; the kind when empty.
+    #: Name of the kind on the page of an unsubscribe link; the kind when empty.
     label: ClassVar[Any] = ""
     #: Whether a recipient cannot leave these mails by an unsubscribe link: they are part of a contract, say.
     mandatory: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""The sample business: orders with lines, delivery advices, comments, and the people who are told about them."""
+"""The sample business: orders with lines, delivery advices, comments, and the people who are notified of them."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -7,7 +7,7 @@ from kwit.db.fields import ExactCharField, UtcDateTimeField, UtcNow
 
 
 class Contact(models.Model):
-    """One person who may be told: a login name, a mail address, a language and a time zone."""
+    """One person who may be notified: a login name, a mail address, a language and a time zone."""
 
     name = ExactCharField(max_length=100, unique=True)
     # Not an EmailField: what stands here came from elsewhere, and Kwit has to cope with all of it.

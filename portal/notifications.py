@@ -13,7 +13,7 @@ from .models import Advice, AdviceState, Comment, LineState, Order, OrderLine
 
 @register
 class OrderRegistered(FlaggedStep):
-    """A registered order, told to supplier and buyer; its lines carry the flag ``handled``."""
+    """A registered order, notified to supplier and buyer; its lines carry the flag ``handled``."""
 
     kind = "order"
     template = "order"

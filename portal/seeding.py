@@ -1,5 +1,5 @@
 """
-Any amount of sample business, the same each time: orders with lines, advices, comments, the people who are told.
+Any amount of sample data, the same each time: orders with lines, advices, comments, and contacts.
 
 Rows are made and written in chunks, so memory stays flat; the same plan on the same rows makes the same rows.
 """
@@ -53,7 +53,7 @@ class Plan:
     advices: int = 0
     comments: int = 0
     tenants: tuple[str, ...] = ("acme", "globex", "initech")
-    #: Whether the new lines have been told already.
+    #: Whether the new lines have been notified already.
     is_handled: bool = False
 
     def __post_init__(self) -> None:

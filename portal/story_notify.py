@@ -17,7 +17,7 @@ from notify.models import MailQueue, RunLog
 
 from .models import Comment, Contact, Order, OrderLine
 
-#: Who is told in the story, and in which language.
+#: Who is notified in the demo, and in which language.
 PEOPLE = (("Anna", "anna@example.org", "en"), ("Piotr", "piotr@example.org", "pl"), ("Aiko", "aiko@example.org", "ja"))
 ITEMS = ("Bolt M8", "Washer M8")
 

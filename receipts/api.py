@@ -1,9 +1,9 @@
 """The public names."""
 
-from .apply import Outcome, apply_change, apply_one, apply_surely, rehearse_change
+from .apply import Outcome, apply_change, apply_one, apply_with_reconnect, rehearse_change
 from .approvals import (
     apply_plan,
-    apply_plan_surely,
+    apply_plan_with_reconnect,
     approve_plan,
     edit_plan,
     expire_plans,
@@ -36,8 +36,8 @@ __all__ = [
     "apply_change",
     "apply_one",
     "apply_plan",
-    "apply_plan_surely",
-    "apply_surely",
+    "apply_plan_with_reconnect",
+    "apply_with_reconnect",
     "approve_plan",
     "cancel_many",
     "cancel_one",

@@ -24,7 +24,7 @@ from .plans.model import Plan
 #: Attempts of a transaction that the database gives up for another one's sake. Each loses only to one that got through.
 ATTEMPTS_MAX = 10
 #: Attempts to get a lost connection back, and the pause before each: together about six seconds, the time in which a
-#: pooler or a database on standby takes over. After that a person is told.
+#: pooler or a database on standby takes over. After that the outcome is reported as unknown.
 RECONNECT_PAUSES_S = (0.1, 0.4, 1.5, 4.0)
 
 #: Plain SQL instead of save(), which asks for created_at back: that stumbles over a row that a trigger swallowed, and
@@ -102,13 +102,16 @@ def rehearse_change(
     Raises: as `apply_change`.
     """
     alias = using or router.db_for_write(Change)
+    is_own = not connections[alias].in_atomic_block
     with transaction.atomic(using=alias):
+        if is_own:
+            dialect_of(connections[alias]).end_when_stopped(connections[alias])
         applied = apply_change(kind=kind, change_id=change_id, tenant=tenant, targets=targets, using=alias)
         transaction.set_rollback(True, using=alias)
     return applied
 
 
-def apply_surely(
+def apply_with_reconnect(
     *,
     kind: str,
     change_id: str,
@@ -190,10 +193,13 @@ def checked_plan(*, kind: ChangeType, change_id: str, tenant: str, targets: Iter
 def with_retry(alias: str, verb: Callable[[], T], *, durable: bool = False) -> T:
     """Run a verb in a transaction, again while the database gives it up for another transaction's sake."""
     connection = connections[alias]
-    attempts_max = 1 if connection.in_atomic_block else ATTEMPTS_MAX
+    is_own = not connection.in_atomic_block
+    attempts_max = ATTEMPTS_MAX if is_own else 1
     for attempt in itertools.count(1):
         try:
             with transaction.atomic(using=alias, durable=durable):
+                if is_own:
+                    dialect_of(connection).end_when_stopped(connection)
                 return verb()
         except DatabaseError as error:
             dialect = dialect_of(connection)

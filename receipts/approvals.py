@@ -56,16 +56,21 @@ def store_plan(
     targets: Iterable[Target],
     author: str | Person,
     reason: str = "",
+    is_reverting: bool = False,
     using: str | None = None,
 ) -> StoredPlan:
     """
     Keep a plan as a draft, for another person to approve; an author given by name is looked for among the users.
+    ``is_reverting`` is for ``revert_plan``, whose values come from a receipt.
 
     Transaction: one statement.
     Raises: InvalidPlan, UnknownKind.
     """
     writer = find_person(author)
-    plan = checked_plan(kind=get_kind(kind), change_id=change_id, tenant=tenant, targets=targets)
+    found = get_kind(kind)
+    if not (found.is_validated or is_reverting):
+        raise InvalidPlan([Flaw("kind", Words("takes a change back; revert_plan drafts its plans from a receipt"))])
+    plan = checked_plan(kind=found, change_id=change_id, tenant=tenant, targets=targets)
     plans.check_origin(actor=writer.name, reason=reason)
     plans.check_author(writer.name)
     digest = plan.digest(kind=kind)
@@ -115,6 +120,8 @@ def edit_plan(
     content = plan.digest(kind=stored.kind)
     if is_open and content == stored.digest:
         return False
+    if not get_kind(stored.kind).is_validated:
+        raise NotApproved(f"plan {pk} takes a change back: its values come from a receipt, and nobody edits them")
     won = is_open and StoredPlan.objects.using(alias).try_edit(
         pk,
         edits=stored.edits,
@@ -304,7 +311,7 @@ def apply_plan(
         raise
 
 
-def apply_plan_surely(
+def apply_plan_with_reconnect(
     *,
     pk: int,
     actor: str | Person = "",

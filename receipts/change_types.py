@@ -272,6 +272,19 @@ def get_kind(name: str) -> ChangeType:
         raise UnknownKind(f"no app declares the kind of change {name!r} in its changes.py; known: {known}") from None
 
 
+def get_declared_kind(name: str) -> ChangeType:
+    """
+    Return the kind of this name that an app declares, or raise UnknownKind.
+
+    One that takes another back asks no validator about its values: only ``revert_plan``, which has them from a receipt,
+    makes plans of it.
+    """
+    kind = get_kind(name)
+    if not kind.is_validated:
+        raise UnknownKind(f"{name!r} takes a change back; revert_plan drafts its plans from a receipt")
+    return kind
+
+
 def each_kind() -> Iterator[ChangeType]:
     """Yield every kind, by name."""
     for name in sorted(_registered):

@@ -141,7 +141,7 @@ def field_of(kind: ChangeType, name: str) -> Any:
 
 @register(Tags.database, "kwit", deploy=True)
 def check_database(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Look whether the databases bear what receipts promise; without aliases nothing is asked."""
+    """Check that the databases meet the guarantees of receipts; without aliases nothing is queried."""
     mine = [alias for alias in databases or () if router.allow_migrate_model(alias, Change)]
     return [message for alias in mine for message in database_flaws(alias)]
 

@@ -117,7 +117,7 @@ class Collided(Conflict):
 
 
 class NotWritten(ReceiptsError):
-    """The database did not do what it was told, without an error of its own; everything was rolled back."""
+    """The database did not execute a statement as expected, without an error; everything was rolled back."""
 
 
 class OutcomeUnknown(ReceiptsError):

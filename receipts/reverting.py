@@ -56,6 +56,7 @@ def revert_plan(
         targets=targets,
         author=author,
         reason=reason or f"takes back {change_id}",
+        is_reverting=True,
         using=alias,
     )
 

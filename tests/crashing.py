@@ -139,6 +139,12 @@ def start_child(
     return Child(process, Path(answer), kill)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped."""
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
 def run_child(call: str, *args: Any, kill: str = "", environment: dict[str, str] | None = None, **kwargs: Any) -> Ended:
     """Run ``module:function`` with these arguments in a child process; return how it ended."""
     return start_child(call, *args, kill=kill, environment=environment, **kwargs).end()

@@ -14,9 +14,9 @@ import regex
 PACKAGES = ("config", "kwit", "notify", "portal", "receipts")
 #: Not to be imported here: the settings of the process are those of the tests, and a child limits itself.
 LEFT_OUT = ("migrations", "config.settings", "config.accounts", "config.wsgi", "config.asgi", "plans.child")
-SHORT, FACTOR = 400, 8
+SHORT, FACTOR = 800, 8
 #: Between linear (8) and quadratic (64), nearer to the latter: other work on the processor slows single runs.
-GROWTH_MAX = 40
+GROWTH_MAX = 32
 #: Seconds below which a measurement says nothing, and the most that any text may take.
 NOISE_S, LIMIT_S = 0.01, 1.0
 #: What patterns repeat, open and never close; each is tried alone, before an end that spoils the match, and in pairs.

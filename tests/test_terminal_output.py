@@ -119,6 +119,7 @@ ARGUMENTS: dict[str, Callable[[Path], list[list[str]]] | None] = {
     "receipts_key": lambda folder: [["new", HOSTILE], ["show"]],
     "receipts_seal": lambda folder: [[]],
     "reconcile": lambda folder: [["CHG-1"], ["--all"], [HOSTILE]],
+    "revert_plan": lambda folder: [["CHG-1", "--author", HOSTILE], [HOSTILE, "--author", HOSTILE]],
     "seed_portal": lambda folder: [["--orders", "1", "--tenants", HOSTILE]],
 }
 

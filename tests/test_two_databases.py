@@ -13,7 +13,6 @@ import pytest
 from django.db import connection
 
 ROOT = Path(__file__).resolve().parent.parent
-SECOND = "kwit_second"
 #: A process on two cores that others use, too.
 PROCESS_S = 120
 
@@ -55,7 +54,9 @@ def second_url(transactional_db: None) -> Iterator[str]:
     if connection.vendor == "sqlite":
         pytest.skip("two files of one SQLite prove nothing of two databases; the jobs of the servers do")
     tested = urlsplit(os.environ["DATABASE_URL"])
-    name = connection.ops.quote_name(SECOND)
+    # Named after the tested database: others may test on the same server.
+    second = f"{connection.settings_dict['NAME']}_second"
+    name = connection.ops.quote_name(second)
 
     def on_server(sql: str) -> None:
         with connection.cursor() as cursor:
@@ -63,7 +64,7 @@ def second_url(transactional_db: None) -> Iterator[str]:
 
     on_server(f"DROP DATABASE IF EXISTS {name}")
     on_server(f"CREATE DATABASE {name}")
-    yield tested._replace(path=f"/{SECOND}").geturl()
+    yield tested._replace(path=f"/{second}").geturl()
     connection.close()
     on_server(f"DROP DATABASE {name}")
 

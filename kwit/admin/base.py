@@ -44,7 +44,7 @@ ARMS_MAX = 20
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Lists and shows rows; a subclass says how a row looks and which actions there are."""
+    """Lists and shows rows; a subclass defines columns and actions."""
 
     #: The lookup from a row to its tenant: ``tenant``, ``change__tenant``. Without it only users who see all tenants
     #: see the rows.

@@ -82,7 +82,7 @@ class Actions(Resource):
 register(Actions())
 
 
-# Django's own classes are registered by now, so that they can be told apart from the site's.
+# Django's own classes are registered by now, so that they can be distinguished from the site's.
 for model, theirs, ours in ((get_user_model(), UserAdmin, MemberUserAdmin), (Group, GroupAdmin, GuardedGroupAdmin)):
     if type(admin.site._registry.get(model)) is theirs:
         admin.site.unregister(model)

@@ -1,11 +1,16 @@
-"""Values -> the JSON of the API: times as RFC 3339 in UTC, 64-bit keys as integers; pure."""
+"""Values -> the JSON of the API: times as RFC 3339 in UTC, 64-bit ids as integers and as text; pure."""
 
 import json
 import math
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
+
+#: Names of 64-bit integers that identify something; JavaScript rounds those above 2^53 to another row's.
+ID_NAME = re.compile(r"(?:.+_)?id|key2?")
+ID_TEXT_SUFFIX = "_str"
 
 
 class Encoder(DjangoJSONEncoder):
@@ -27,6 +32,21 @@ def encoded(value: Any) -> str:
         return json.dumps(value, cls=Encoder, allow_nan=False)
     except ValueError:
         return json.dumps(finite(value), cls=Encoder, allow_nan=False)
+
+
+def with_id_texts(value: Any) -> Any:
+    """Return a JSON value in which each integer id has the same as text beside it: ``id`` and ``id_str``."""
+    if isinstance(value, list | tuple):
+        return [with_id_texts(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: with_id_texts(one) for name, one in value.items()}
+    texts = {
+        f"{name}{ID_TEXT_SUFFIX}": str(one)
+        for name, one in value.items()
+        if type(one) is int and isinstance(name, str) and ID_NAME.fullmatch(name)
+    }
+    return found | texts
 
 
 def finite(value: Any) -> Any:

@@ -19,6 +19,7 @@ from django.http import HttpRequest
 from ..admin.base import ReadOnlyAdmin
 from ..admin.filters import INTEGER_TEXT, ChoiceFilter, Filter, FilterValues, parse_filters
 from ..admin.keyset import AFTER
+from .encoding import ID_NAME, ID_TEXT_SUFFIX
 from .problems import Refusal, bad_request, not_found
 
 LIMIT = "limit"
@@ -64,9 +65,33 @@ def array_of(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
+def is_id(column: Column) -> bool:
+    """Whether a column holds 64-bit integers that identify something."""
+    return column.schema.get("format") == INTEGER["format"] and ID_NAME.fullmatch(column.name) is not None
+
+
+def properties_of(shown: Sequence[Column]) -> dict[str, Schema]:
+    """Return the schema of each column; an integer id has its text beside it."""
+    texts = {
+        f"{column.name}{ID_TEXT_SUFFIX}": {
+            "type": "string" if column.schema["type"] == "integer" else ["string", "null"]
+        }
+        for column in shown
+        if is_id(column)
+    }
+    return {column.name: column.schema for column in shown} | texts
+
+
+def row_values(shown: Sequence[Column], row: Any) -> dict[str, Any]:
+    """Return a row's columns by name; an integer id has its text beside it."""
+    found = {column.name: column.get(row) for column in shown}
+    ids = [column.name for column in shown if is_id(column)]
+    return found | {f"{name}{ID_TEXT_SUFFIX}": None if found[name] is None else str(found[name]) for name in ids}
+
+
 def object_of(shown: Sequence[Column]) -> Schema:
     """Return the schema of an object with these columns."""
-    return {"type": "object", "properties": {column.name: column.schema for column in shown}}
+    return {"type": "object", "properties": properties_of(shown)}
 
 
 class Source:
@@ -137,12 +162,12 @@ class Resource(Source):
 
     def shown(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Return rows as the list has them; a fixed number of queries."""
-        return [{column.name: column.get(row) for column in self.columns} for row in rows]
+        return [row_values(self.columns, row) for row in rows]
 
     def one(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return a row in full; a fixed number of queries."""
         [shown] = self.shown([row])
-        return shown | {column.name: column.get(row) for column in self.details}
+        return shown | row_values(self.details, row)
 
     def answer_one(self, request: HttpRequest, key: str) -> dict[str, Any]:
         """Return the row of a key. Raises: Refusal when there is none that this user may see."""

@@ -9,7 +9,7 @@ from django.urls import reverse
 from ..admin.filters import Filter
 from ..admin.keyset import AFTER
 from .authentication import staff_endpoint
-from .encoding import encoded
+from .encoding import encoded, with_id_texts
 from .problems import CONTENT_TYPE, not_found
 from .resources import (
     LIMIT,
@@ -23,6 +23,7 @@ from .resources import (
     get_resource,
     get_source,
     object_of,
+    properties_of,
     read_query,
     sources_for,
 )
@@ -32,7 +33,7 @@ VERSION = "1"
 
 def answer(content: dict[str, Any], **headers: str) -> HttpResponse:
     """Return a JSON answer."""
-    return HttpResponse(encoded(content), content_type="application/json", headers=headers)
+    return HttpResponse(encoded(with_id_texts(content)), content_type="application/json", headers=headers)
 
 
 @staff_endpoint
@@ -52,8 +53,8 @@ def described(source: Source, request: HttpRequest) -> dict[str, Any]:
         "filters": [filter_of(one) for one in source.filters(request)],
     }
     if isinstance(source, Resource):
-        found["fields"] = {column.name: column.schema for column in source.columns}
-        found["detail_fields"] = {column.name: column.schema for column in source.details}
+        found["fields"] = properties_of(source.columns)
+        found["detail_fields"] = properties_of(source.details)
         found["limit_max"] = LIMIT_ROWS_MAX
     return found
 

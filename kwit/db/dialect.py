@@ -64,11 +64,11 @@ class Dialect:
         return False
 
     def is_lost(self, error: BaseException) -> bool:
-        """Whether the connection is gone, so that nobody knows what became of the last statement."""
+        """Whether the connection is lost, so that the result of the last statement is unknown."""
         return False
 
     def file_identity(self, connection: BaseDatabaseWrapper) -> Any:
-        """Return what tells the database's file from another one of its name; None where there is no file."""
+        """Return the identity of the database's file, which changes when it is replaced; None without a file."""
 
     def has_lost_transaction(self, connection: BaseDatabaseWrapper) -> bool:
         """Whether the database has ended the whole transaction of its own accord, not only the last savepoint."""

@@ -23,7 +23,7 @@ VIEW = (
     "notify.view_wording",
     *("receipts.view_change", "receipts.view_audit", "receipts.view_storedplan", "receipts.view_reconciliation"),
 )
-#: Group -> permissions. Whoever drafts a plan does not approve it; whoever approves does not apply.
+#: Group -> permissions. Drafting, approving and applying a plan are separate roles.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "viewer": VIEW,
     "operator": (

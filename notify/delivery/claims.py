@@ -20,7 +20,7 @@ from .email import key_of, recipients_of
 from .recheck import recheck
 from .schedule import digest_window
 
-#: Mails in one digest: nobody reads a mail of more; the rest makes the next one.
+#: Most mails in one digest, to keep it readable; the rest goes into the next one.
 DIGEST_MAILS_MAX = 100
 
 
@@ -39,7 +39,7 @@ class Claim:
     companions: tuple[MailQueue, ...] = ()
     #: The mails that could join its digest now, asked when it is handed to a lane.
     joining: tuple[MailQueue, ...] = ()
-    #: Why it is not to be sent after all: its event is gone, or nobody can know.
+    #: Why it is not to be sent: its event is gone, or that cannot be checked.
     gone: Note | None = None
 
 
@@ -178,7 +178,7 @@ def joining_mails(mail: MailQueue, *, using: str, worker: str, now: datetime, co
 
 
 def mailboxes_of(mail: MailQueue, conf: Conf) -> frozenset[str]:
-    """Return the keys of a mail's recipients, and what is nobody's address as it is."""
+    """Return the keys of a mail's recipients; a text that is not an address is returned unchanged."""
     people = recipients_of(mail, conf)
     return frozenset([*(key_of(address, conf) for address in people.good), *people.bad])
 

@@ -80,7 +80,7 @@ def hand_over_due(
         return report
     pause = get_pause(find_transport(settings).name, now=dialect.now(connection), using=using)
     report.paused_until, report.pause_reason = pause.until, pause.reason
-    # While the channel pauses, whoever got a portion could only give it back.
+    # While the channel is paused, a sink could only return its portion.
     while pause.is_over and not is_stopping() and (left is None or left > 0):
         now, worker = dialect.now(connection), make_worker()
         size = settings.CLAIM_BATCH if left is None else min(left, settings.CLAIM_BATCH)

@@ -147,7 +147,7 @@ def make_email(
 
 
 def split_copies(mail: MailQueue, addresses: tuple[str, ...], conf: Conf) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which of a part's addresses its To and its Cc show; nobody sees those of bcc."""
+    """Return which of a part's addresses appear in its To and its Cc; those of bcc appear nowhere."""
     if not options_of(mail):
         return addresses, ()
     fold = conf.FOLD_LOCAL_PART

@@ -87,7 +87,7 @@ def take_event(token: str, report: Report, *, using: str | None = None) -> Intak
 
 
 def record_report(sent: Sent, report: Report, *, intake: Intake, settings: Conf, using: str | None) -> None:
-    """Write what became of one recipient, unless it is known; suppress the address where the site says so."""
+    """Write the result of one recipient unless it is known; suppress the address if the site is set to do so."""
     using = using or router.db_for_write(MailQueue)
     with transaction.atomic(using=using):
         # Locked, so that two copies of one report are one outcome.

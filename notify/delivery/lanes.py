@@ -29,7 +29,7 @@ from .results import UNSENT, Try, as_tries
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which a connection that nobody uses is closed. Servers wait longer, and count open connections.
+#: Seconds after which an idle connection is closed. Servers wait longer, and count open connections.
 IDLE_S = 10.0
 
 
@@ -72,7 +72,7 @@ class Finished:
     is_begun: bool
     #: Why it was not sent and may be tried again: the channel's trouble, or perhaps the channel's.
     trouble: ChannelDown | None = None
-    #: The error nobody expected, before anything was sent.
+    #: The unexpected error, before anything was sent.
     problem: Note | None = None
     #: Whether it was not begun: another worker has it, or delivery is ending.
     is_lost: bool = False
@@ -90,7 +90,7 @@ class Progress:
     handed_on: int = 0
     sent: int = 0
     is_begun: bool = False
-    #: The part that is on the wire while nobody knows what came of it.
+    #: The part that is being sent, while its result is unknown.
     on_wire: Envelope | None = None
 
     def unwritten(self) -> tuple[Try, ...]:
@@ -124,7 +124,7 @@ class Lane:
         return thread
 
     def run(self) -> None:
-        """Take jobs until told to end, or until there is no connection."""
+        """Take jobs until stopped, or until there is no connection."""
         try:
             while (job := self.next_job()) is not None:
                 # What a template sets for its thread, a language or a time zone, ends with its mail.

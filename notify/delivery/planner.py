@@ -71,7 +71,7 @@ class Envelope:
 
 @dataclass(frozen=True, kw_only=True)
 class Send:
-    """The mail goes out; without envelopes there is nobody left to send it to."""
+    """The mail is sent; without envelopes no recipients are left."""
 
     envelopes: tuple[Envelope, ...] = ()
     #: What became of those who are not addressed.
@@ -132,7 +132,7 @@ def plan_mail(claim: Claim, context: PlanContext) -> Plan:
 
 
 def choose_recipients(claim: Claim, context: PlanContext) -> tuple[list[Part], tuple[Result, ...]]:
-    """Return the parts that somebody is to get, and what became of those who are on the suppression list."""
+    """Return the parts to send, and the results of recipients on the suppression list."""
     said_no, parts, suppressed = own_reply("address_suppressed"), [], []
     for part in open_parts(claim, context.conf):
         refused = [who for who in part.open if is_suppressed(who, claim, context)]
@@ -183,7 +183,7 @@ def is_suppressed(address: str, claim: Claim, context: PlanContext) -> bool:
 
 
 def not_addresses(claim: Claim, conf: Conf) -> tuple[Result, ...]:
-    """Return the refusals of what is nobody's address, unless an earlier attempt has recorded them."""
+    """Return the refusals of invalid addresses, unless an earlier attempt has recorded them."""
     return tuple(
         Result(bad, AttemptOutcome.REFUSED, own_reply("address_invalid"))
         for bad in claim.recipients.bad

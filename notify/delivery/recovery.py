@@ -78,7 +78,7 @@ def settlement_of_lost(claim: Claim, *, using: str, now: datetime, conf: Conf) -
     if has_other_open_parts(claim, conf):
         values["state"] = MailState.QUEUED
     elif values["state"] == MailState.UNCERTAIN:
-        # The name stays: should the silent worker speak after all, it may still say what became of the mail.
+        # The name stays: if the lost worker is still alive, it may still write the result of the mail.
         values["worker"] = mail.worker
     return Settlement(
         mail_id=mail.pk,
@@ -89,7 +89,7 @@ def settlement_of_lost(claim: Claim, *, using: str, now: datetime, conf: Conf) -
 
 
 def try_rescue(mail: MailQueue, settlement: Settlement, *, using: str, now: datetime) -> bool:
-    """Write what became of a lost mail; return False when somebody was faster. Transaction: its own."""
+    """Write the result of a lost mail; return False when another worker was faster. Transaction: its own."""
     with transaction.atomic(using=using, durable=True):
         # Another worker's rescue, or the silent worker has spoken in the meantime.
         if not MailQueue.objects.using(using).lost(now).filter(pk=mail.pk).select_for_update().exists():
@@ -99,7 +99,7 @@ def try_rescue(mail: MailQueue, settlement: Settlement, *, using: str, now: date
 
 
 def try_less(mail: MailQueue, settlement: Settlement, *, using: str, now: datetime) -> bool:
-    """Write less of what became of a lost mail; return False when the database refuses that, too."""
+    """Write a reduced result of a lost mail; return False when the database refuses that as well."""
     try:
         try_rescue(mail, settlement, using=using, now=now)
     except DatabaseError:

@@ -142,7 +142,7 @@ def reply_of(block: Message) -> Reply:
 
 
 def receipts(fields: Message) -> Iterator[Report]:
-    """Yield what a receipt says (RFC 3798): whoever shows a mail, or throws it away, has got it."""
+    """Yield what a disposition notification says (RFC 3798): a mail that was shown or deleted has arrived."""
     recipient = typed_address(fields, "Original-Recipient") or typed_address(fields, "Final-Recipient")
     disposition = str(fields.get("Disposition", ""))[:200].rpartition(";")[2].strip().split("/")[0].lower()
     if disposition in DISPOSITIONS:

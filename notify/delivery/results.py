@@ -74,7 +74,7 @@ class DeliveryReport:
 
 
 def as_tries(part: int, results: Iterable[Result], *, at: datetime) -> tuple[Try, ...]:
-    """Return what became of recipients, with where and when."""
+    """Return the results of recipients, with channel and time."""
     return tuple(Try(part, result, at) for result in results)
 
 
@@ -94,7 +94,7 @@ def withdraw_values(reason: Note) -> dict[str, Any]:
 
 
 def conclude(claim: Claim, tries: Sequence[Try], *, conf: Conf, now: datetime, random: Random) -> dict[str, Any]:
-    """Return a mail's next state, and what else its row gets, from what became of each recipient."""
+    """Return a mail's next state and other new values of its row, from the results of its recipients."""
     mail = claim.mail
     outcomes = {key: AttemptOutcome(outcome) for key, outcome in claim.final.items()}
     attempts = mail.attempts + any(each.part >= 0 for each in tries)
@@ -132,7 +132,7 @@ def end_values(outcomes: set[AttemptOutcome], is_given_up: bool, *, now: datetim
 
 
 def as_attempts(claim: Claim, tries: Iterable[Try], *, worker: str, channel: str) -> tuple[AttemptRow, ...]:
-    """Return the rows for what became of recipients."""
+    """Return the attempt rows for the results of recipients."""
     return tuple(
         AttemptRow(
             mail_id=claim.mail.pk,

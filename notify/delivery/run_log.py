@@ -42,7 +42,7 @@ class DeliveryLog:
     _beaten: float = field(default=0.0)
 
     def beat(self, report: DeliveryReport, *, now: datetime) -> None:
-        """Say that the delivery is at work, and what has come of it so far; every few seconds. Transaction: its own."""
+        """Write the heartbeat of the delivery and its counts so far, every few seconds. Transaction: its own."""
         if self.pk is not None and time.monotonic() - self._beaten < BEAT_S:
             return
         self._beaten = time.monotonic()

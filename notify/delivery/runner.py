@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 #: Marks what the report says, too, for whoever prints the report where the log goes.
 IN_REPORT = {"is_in_report": True}
 
-#: Seconds between two looks at whether we are asked to stop, when nothing else happens.
+#: Seconds between two checks for a request to stop, when nothing else happens.
 SLICE_S = 0.2
 #: Claimed mails beyond those that the lanes have: few, so that another worker finds some, and enough for one claim to
 #: serve several commits.
@@ -138,7 +138,7 @@ class DeliveryRun:
         return at + timedelta(seconds=time.monotonic() - mark)
 
     def read_clock(self) -> tuple[datetime, float]:
-        """Ask the database's clock anew."""
+        """Read the database's clock again."""
         connection = connections[self.using]
         self._read = dialect_of(connection).now(connection), time.monotonic()
         return self._read

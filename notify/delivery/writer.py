@@ -172,7 +172,7 @@ class Writer:
         answers: dict[int, bool | Exception] = {}
         faulty = {each.mail_id: error for each in settlements if (error := self.write_one(each)) is not None}
         for envelope in begins:
-            # What came of its last part is not written: nobody could tell who has got it.
+            # The result of its last part cannot be written, so there would be no record of who has received it.
             answers[envelope.mail_id] = faulty.get(envelope.mail_id) or self.begin_one(envelope)
         return answers
 

@@ -35,7 +35,7 @@ STOPPED_WAIT_MS = 10_000
 #: Characters of the texts in one list of rows. A pass needs about twenty times as much memory at its highest: the rows,
 #: their messages, and the statement in which they travel. A usual event has 300, so that 5,000 of them fit.
 LIST_CHARS_MAX = 4 * 2**20
-#: Rows of the first fetch, when nobody knows how long they are, and of any; it grows fourfold at most in between.
+#: Rows of the first fetch, while their length is unknown, and of any; it grows fourfold at most in between.
 FETCH_ROWS_FIRST = 16
 FETCH_ROWS_MAX = 250
 
@@ -44,7 +44,7 @@ ATTEMPTS_PER_STATEMENT = 100
 
 Row = TypeVar("Row", bound="tuple[Any, ...]")
 
-#: A claim that still holds, and one whose end may still be told.
+#: A claim that is still valid, and one whose result may still be written.
 IS_OURS = "worker = %s AND lease_until > %s AND state IN ('queued', 'sending') AND digest_of_id IS NULL"
 IS_OPEN = "worker = %s AND state IN ('queued', 'sending', 'uncertain')"
 
@@ -178,7 +178,7 @@ class NotifyDialect(Dialect):
         raise NotImplementedError
 
     def is_lock_free(self, connection: BaseDatabaseWrapper) -> bool:
-        """Whether nobody holds the pass lock, without taking it."""
+        """Whether the pass lock is free, without acquiring it."""
         raise NotImplementedError
 
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
@@ -260,7 +260,7 @@ class NotifyDialect(Dialect):
         raise NotImplementedError
 
     def insert_attempts(self, connection: BaseDatabaseWrapper, rows: Sequence[AttemptRow]) -> None:
-        """Insert what became of one mail's recipients. Transaction: the caller's."""
+        """Insert the results of one mail's recipients. Transaction: the caller's."""
         for start in range(0, len(rows), ATTEMPTS_PER_STATEMENT):
             self.execute(connection, *insertion(rows[start : start + ATTEMPTS_PER_STATEMENT]))
 
@@ -312,7 +312,7 @@ class NotifyDialect(Dialect):
             }
 
     def announce(self, connection: BaseDatabaseWrapper) -> None:
-        """Wake whoever is in ``wait``, when the open transaction commits; nothing where a database cannot."""
+        """Wake workers in ``wait`` when the open transaction commits; does nothing where a database cannot."""
 
     def wait(self, connection: BaseDatabaseWrapper, seconds: float) -> bool:
         """Wait until somebody announces, but not longer; return whether somebody did. Never inside a transaction."""

@@ -18,7 +18,7 @@ PoolMode = Literal["", "session", "transaction", "statement"]
 
 #: Seconds. How long one probe waits to see whether a pooler lends our server session to a second client.
 PROBE_WAIT_S = 2
-#: How often that is looked at: beside other clients of the pool a single look may see nothing.
+#: How often that is checked: with other clients in the pool a single check may miss it.
 PROBES_MAX = 10
 #: What PgBouncer says of a transaction in statement mode.
 STATEMENT_MODE = "statement pooling mode"

@@ -65,7 +65,7 @@ UNLOCK = f"""
     SELECT is_held, CASE WHEN is_held AND pg_backend_pid() = %s THEN pg_advisory_unlock(%s, %s) END
     FROM (SELECT ({OURS.replace("pid = pg_backend_pid()", "pid = %s")}) AS is_held OFFSET 0) AS asked
 """  # noqa: S608 - a constant
-#: Gives the lock back if this session holds it, whoever has taken it.
+#: Releases the lock if this session holds it, even if another client of the pool acquired it.
 UNLOCK_OURS = f"""
     SELECT CASE WHEN is_ours THEN pg_advisory_unlock(%s, %s) END FROM (SELECT ({OURS}) AS is_ours OFFSET 0) AS asked
 """  # noqa: S608 - a constant
@@ -256,7 +256,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
         deadline = time.monotonic() + UNLOCK_WAIT_S
         while not self.unlock_session(connection, token):
             # A pooler has given us another session. Its next answer may come from the right one; if none does, that
-            # one is ended while nobody uses it: a lock that stays would keep every pass away.
+            # one is ended while it is idle: a lock that stays would block every pass.
             if time.monotonic() > deadline:
                 return self.end_session(connection, token)
             time.sleep(UNLOCK_POLL_S)
@@ -278,7 +278,7 @@ class NotifyPostgresql(PostgresqlDialect, NotifyDialect):
                 raise OperationalError(f"a pooler's server session {token} still holds the lock of passes")
 
     def yield_to_others(self, connection: BaseDatabaseWrapper) -> None:
-        # Shorter than deadlock_timeout: whoever meets a pass keeps its locks, the pass repeats its chunk.
+        # Shorter than deadlock_timeout: the other session keeps its locks, the pass repeats its chunk.
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SET LOCAL lock_timeout = {ROW_LOCK_WAIT_MS:d};"

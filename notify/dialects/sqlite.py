@@ -120,13 +120,13 @@ class NotifySqlite(SqliteDialect, NotifyDialect):
                 handle.close()
                 return LockAnswer(BUSY, holder=holder)
             except OSError as error:
-                # A file system without locks is not a busy one: nobody would ever get it.
+                # A file system without locks is an error, not a busy lock: no pass could ever acquire it.
                 handle.close()
                 raise LockUnusable(f"the lock file {path} cannot be locked: {error}") from error
             if is_same_file(handle, path):
                 write_holder(handle)
                 return LockAnswer(GRANTED, token=handle)
-            # Somebody deleted the file between open and lock: what we hold is nobody's lock. Take the new file's.
+            # The file was deleted between open and lock: our lock protects nothing. Lock the new file.
             handle.close()
 
     def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Why this event was or was not notified, and what became of its message; reads only."""
+"""Explains why an event was or was not notified, and the state of its message; read-only."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass

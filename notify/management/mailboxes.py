@@ -38,7 +38,7 @@ def read_maildir(path: str, take: Callable[[bytes], None], *, limit: int) -> int
 
 
 def new_keys(box: mailbox.Maildir) -> list[str]:
-    """Return the keys of the messages that nobody has seen, the oldest first."""
+    """Return the keys of the unseen messages, the oldest first."""
     return sorted(key for key, message in box.iteritems() if message.get_subdir() == "new")
 
 

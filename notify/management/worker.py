@@ -23,7 +23,7 @@ from ..passes.runner import PassReport, run_pass
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at whether we are asked to stop.
+#: Seconds between two checks for a request to stop.
 SLICE_S = 1.0
 
 

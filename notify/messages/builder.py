@@ -78,7 +78,7 @@ def make_messages(
         with translation.override(language):
             try:
                 messages = make_alike(step, alike, fold_local_part=fold_local_part, wording=wording)
-            except Exception:  # one bad event must not stop the ninety-nine others: look which one it is
+            except Exception:  # one bad event must not stop the others: find out which one it is
                 messages = make_singly(step, alike, fold_local_part=fold_local_part, wording=wording)
         made.update(zip(places, messages, strict=True))
     return [made[place] for place in range(len(events))]
@@ -92,7 +92,7 @@ def make_singly(
     for event in events:
         try:
             messages += make_alike(step, [event], fold_local_part=fold_local_part, wording=wording)
-        except Exception as error:  # what a template or a value raises is told in the row
+        except Exception as error:  # an error in a template or a value is stored in the row
             messages.append(unmade(event, error, fold_local_part=fold_local_part))
     return messages
 
@@ -202,7 +202,7 @@ def describe_error(error: Exception) -> str:
 
 
 def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
-    """Return the stand-in of a message that raised, with what can be kept, so that it can be made anew later."""
+    """Return the placeholder of a message that raised, with what can be stored to build it again later."""
     if isinstance(error, UnusableOption):
         message = blocked(event, error.note)
     else:
@@ -216,5 +216,5 @@ def unmade(event: Event, error: Exception, *, fold_local_part: bool) -> Message:
 
 
 def silent(event: Event) -> Message:
-    """Return what stands for an event when nobody is told; without a good tenant it is nobody's."""
+    """Return the control row of an event without message; an invalid tenant is stored as none."""
     return Message(event=event, language="", recipients=(), tenant=event.tenant if is_tenant(event.tenant) else "")

@@ -7,7 +7,7 @@ from typing import Any
 from ..addresses import parse_recipients
 from ..steps import Event
 
-#: Events in one message: nobody reads a mail of more. The rest of a key makes another message.
+#: Most events in one message, to keep it readable. The rest of a key gives another message.
 EVENTS_MAX = 1000
 #: The name under which templates get all of them, oldest first; each has its own values and its ``key2``.
 EVENTS = "events"

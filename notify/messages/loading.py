@@ -19,7 +19,7 @@ def cached_template(name: str) -> Template:
 
 
 def template(name: str) -> Template:
-    """Return a compiled template, read anew each time while DEBUG is on."""
+    """Return a compiled template, read again each time while DEBUG is on."""
     return cached_template.__wrapped__(name) if settings.DEBUG else cached_template(name)
 
 

@@ -63,7 +63,7 @@ def unknown_names(name: str, known: Iterable[str]) -> list[Use]:
 
 
 def names_of(compiled: Template) -> set[str]:
-    """Return the names that a compiled template needs from outside; ``ANY`` among them when nobody can know all."""
+    """Return the names that a compiled template needs from outside; ``ANY`` among them when not all can be known."""
     return {use.name for use in walk_nodes(compiled.nodelist, Walk())}
 
 

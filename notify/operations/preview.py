@@ -1,4 +1,4 @@
-"""What a mail looks like before, or after, it is sent; reads only."""
+"""Previews of a mail before or after it is sent; read-only."""
 
 import json
 from collections.abc import Mapping

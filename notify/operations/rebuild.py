@@ -1,4 +1,4 @@
-"""Blocked mails whose message could not be made: made anew, when a person has put right what was wrong."""
+"""Builds the message of a blocked mail again after a person has corrected the cause."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What a person may do with the wording of mails: write it, go back to the files, look at it, mail it to oneself."""
+"""Actions on the wording of mails: save, return to the files, preview, send a test mail."""
 
 import json
 from collections.abc import Mapping, Sequence

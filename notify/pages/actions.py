@@ -37,7 +37,7 @@ class CorrectForm(forms.Form):
     subject = forms.CharField(label=gettext_lazy("Subject"), max_length=SUBJECT_UNITS_MAX)
 
     def clean_recipients(self) -> str:
-        """Refuse what is nobody's address, naming it."""
+        """Refuse an invalid address, naming it."""
         text: str = self.cleaned_data["recipients"]
         try:
             checked(text)
@@ -107,7 +107,7 @@ def in_states(*states: MailState) -> Callable[[Rows], Rows]:
 
 
 def lacks_nothing(rows: Rows) -> Rows:
-    """Return the blocked and withdrawn mails that could be sent as they are, or whose message can be made anew."""
+    """Return the blocked and withdrawn mails that could be sent as they are, or whose message can be built again."""
     held = in_states(MailState.BLOCKED, MailState.WITHDRAWN)(rows)
     return held.filter(Q(subject="") | ~Q(recipients=[]))
 

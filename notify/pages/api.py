@@ -20,6 +20,7 @@ from kwit.api.resources import (
     object_of,
     read_query,
     register,
+    row_values,
 )
 from kwit.people.tenants import of_model, tenants_of
 
@@ -60,11 +61,6 @@ ATTEMPT_COLUMNS = model_columns(
 )
 
 
-def values_of(shown: Sequence[Column], row: Any) -> dict[str, Any]:
-    """Return a row's columns by name."""
-    return {column.name: column.get(row) for column in shown}
-
-
 class Passes(Resource):
     """Passes with their steps; the rows of one step when ``step`` is asked for."""
 
@@ -79,10 +75,10 @@ class Passes(Resource):
         assert isinstance(window, RunLogAdmin)  # noqa: S101 - for the type checker
         steps = window.steps_of([row.pass_id for row in rows if row.step == RunLog.WHOLE])
         return [
-            values_of(RUN_COLUMNS, row)
-            | {"steps": [values_of(STEP_COLUMNS, one) for one in steps.get(row.pass_id, [])]}
+            row_values(RUN_COLUMNS, row)
+            | {"steps": [row_values(STEP_COLUMNS, one) for one in steps.get(row.pass_id, [])]}
             if row.step == RunLog.WHOLE
-            else values_of(RUN_COLUMNS, row) | {"steps": []}
+            else row_values(RUN_COLUMNS, row) | {"steps": []}
             for row in rows
         ]
 
@@ -165,7 +161,7 @@ class Mails(Resource):
     def one(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return a mail with its attempts, or with those of the mail in whose digest it travels; one query."""
         tries = Attempt.objects.filter(mail=row.digest_of or row).order_by("-pk")[: ATTEMPTS_SHOWN + 1]
-        found = [values_of(ATTEMPT_COLUMNS, one) for one in tries]
+        found = [row_values(ATTEMPT_COLUMNS, one) for one in tries]
         more = {"attempts_made": found[:ATTEMPTS_SHOWN], "has_more_attempts": len(found) > ATTEMPTS_SHOWN}
         return super().one(request, row) | more
 
@@ -220,7 +216,7 @@ class Explain(Source):
     about = "Why an event was, or was not, notified: what notify_explain --json prints."
 
     def is_open_to(self, request: HttpRequest) -> bool:
-        """Return whether the user may read the page of the same question: the story quotes mails."""
+        """Return whether the user may read the page of explanations: they quote mails."""
         return CONTROLS.is_open_to(request) and request.user.has_perm(MAIL_PERMISSION)
 
     def filters(self, request: HttpRequest) -> Sequence[Filter]:
@@ -228,7 +224,7 @@ class Explain(Source):
         return filters_for(request.GET.get("kind", ""))
 
     def answer(self, request: HttpRequest) -> dict[str, Any]:
-        """Tell the story. Raises: Refusal."""
+        """Return the explanation. Raises: Refusal."""
         asked = read_query(request, self.filters(request)).values
         if missing := [name for name in ("kind", "key") if name not in asked]:
             raise bad_request(*((name, "is needed") for name in missing))

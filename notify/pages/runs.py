@@ -40,7 +40,7 @@ from .skipped_runs import SKIPS_PER_PAGE, skip_rows
 
 ORDER = ("-started_at", "-id")
 DIED_NAME = "died"
-#: Seconds between two looks at a pass that runs.
+#: Seconds between two refreshes of a running pass.
 REFRESH_S = 2
 #: Seconds after which a pass that has not begun is not going to.
 BEGIN_S = 30

@@ -176,7 +176,7 @@ class WordingAdmin(ReadOnlyAdmin):
     def send_to_oneself(
         self, request: HttpRequest, step: Step, language: str, draft: Draft, samples: Mapping[str, Any]
     ) -> None:
-        """Send the draft to the person who writes it, and say what became of it. Raises: UnusableWording."""
+        """Send the draft to its author, and report the result. Raises: UnusableWording."""
         address = getattr(request.user, "email", "")
         if not address:
             messages.error(request, _("Your account has no mail address."))

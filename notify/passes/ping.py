@@ -20,7 +20,7 @@ def ping(url: str, signal: str, *, pass_id: UUID, text: str = "") -> bool:
     """Tell the service; return whether it has heard. Without an address nothing is done."""
     if not url:
         return False
-    # Imported by whoever uses it: a pass starts without.
+    # Imported on use, so that a pass starts faster.
     from urllib.error import URLError
     from urllib.request import Request, urlopen
 

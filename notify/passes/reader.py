@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from ..dialects.base import NotifyDialect
 from ..steps import Event
 
-#: Candidates per statement once one of them could not be read; few, because nobody knows how long they are.
+#: Candidates per statement once one of them could not be read; few, because their length is unknown.
 CAREFUL_ROWS = 50
 
 
@@ -39,7 +39,7 @@ def read(found: QuerySet[Any, Any], *, names: Sequence[str], rows: int, dialect:
             yield chunk, []
     # Where even finding nothing fails, the query is at fault (a column that is not there yet) and no row of it.
     list(unlimited(found).filter(key__isnull=True).values_list(*names))
-    # What has been written is no candidate any more, so beginning anew goes on where the error was.
+    # Written events are no longer candidates, so a restart continues where the error was.
     for pairs in dialect.stream(found, names=["key", "key2"], rows=CAREFUL_ROWS):
         yield from read_pairs(found, names, cast(list[tuple[int, int]], pairs))
 

@@ -66,7 +66,7 @@ def mail_rows(messages: Sequence[Message], step: Step, control_ids: Sequence[int
 
 
 def apart(message: Message) -> list[Message]:
-    """Return a message for each of the recipients; one for nobody stays."""
+    """Return a message for each of the recipients; one without recipients is unchanged."""
     return [message._replace(recipients=(each,)) for each in message.recipients] or [message]
 
 

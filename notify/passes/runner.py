@@ -276,7 +276,7 @@ def logged_name(step: Step) -> str:
 
 
 def is_lock_still_ours(running: RunningPass, progress: StepProgress) -> bool:
-    """Get a session that works after a failure; return whether the pass still has its lock and may go on."""
+    """Get a working session after a failure; return whether the pass still holds its lock and may continue."""
     drop_ended_session(running.context.using)
     try:
         running.context.guard()

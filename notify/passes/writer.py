@@ -129,7 +129,7 @@ def write_groups(
                 return True
             events, faulty = as_events(rows, names, as_event)
             known = {key_of(event) for event in held}
-            # After a row that cannot be read, reading begins anew with what has not been written.
+            # After a row that cannot be read, reading restarts with what has not been written.
             whole, held = split_last_key([*held, *(event for event in events if key_of(event) not in known)])
             if not write_limited(whole, step, context, progress, groups_max=groups_max):
                 return False

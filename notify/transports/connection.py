@@ -178,7 +178,7 @@ class Connection(smtplib.SMTP):
         return line
 
     def send_quit(self) -> None:
-        """Send QUIT if that is possible at this moment; nobody waits for the answer."""
+        """Send QUIT if that is possible now, without waiting for the reply."""
         with suppress(OSError, ValueError):
             if self.sock is not None:
                 self.sock.settimeout(0)

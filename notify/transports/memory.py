@@ -23,7 +23,7 @@ class MemoryTransport:
         return email
 
     def announce(self, email: Email, packed: Email) -> None:
-        """Nobody is there to be told."""
+        """Do nothing."""
 
     def send(self, email: Email, packed: Email, *, give_up_at: float) -> Sequence[Result]:
         """Keep one email."""

@@ -31,7 +31,7 @@ def compose(email: Email) -> bytes:
     """Return the message as it goes over the wire, before dots are doubled. Raises: ValueError, for a hostile value."""
     headers = [
         f"From: {shown_address(email.sender)}",
-        # RFC 5322 has this form for a mail that shows nobody.
+        # RFC 5322 has this form for a mail without visible recipients.
         addresses_header("To", map(wire_address, email.to)) or "To: undisclosed-recipients:;",
         *filter(
             None,

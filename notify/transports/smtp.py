@@ -35,7 +35,7 @@ from .replies import (
 #: 4.5.3.2 would allow 10 minutes for the final answer; a lease must outlast it, and a server that takes longer is as
 #: good as stalled.
 TIMEOUT_S = 60.0
-#: Seconds for the answer to RSET: what became of the mail is known by then.
+#: Seconds for the reply to RSET: the result of the mail is known by then.
 RESET_S = 5.0
 START_MAIL = 354
 #: Stands for the answer to a command that was not sent.
@@ -183,7 +183,7 @@ class SmtpTransport:
                 self.send_together(self.commands(email, packed))
 
     def send(self, email: Email, packed: bytes, *, give_up_at: float) -> Sequence[Result]:
-        """Send one email, over a new connection if the old one fails; return what became of each recipient."""
+        """Send one email, over a new connection if the old one fails; return the result of each recipient."""
         is_used = self.mails > 0
         try:
             return self.converse(email, packed, give_up_at)
@@ -382,7 +382,7 @@ def is_cut(reply: Reply) -> bool:
 
 
 def rcpt_results(email: Email, answers: Answers) -> list[Result]:
-    """Return what became of each recipient by its own answer; accepted ones as sent."""
+    """Return the result of each recipient by its own reply; accepted ones as sent."""
     found: list[Result] = []
     has_accepted = False
     for recipient, reply in zip(email.recipients, answers.rcpts, strict=True):

@@ -18,6 +18,9 @@ AUDIT_COLUMNS = ("target_id", "revision_before", "revision_after", "qty", "state
 #: What the sealer's lock is called on a server; its number is the first eight bytes of the name's SHA-256, signed.
 SEAL_LOCK = "receipts_seal"
 SEAL_LOCK_NUMBER = int.from_bytes(hashlib.sha256(SEAL_LOCK.encode()).digest()[:8], signed=True)
+#: After what the server ends a transaction of ours whose process is stopped, so that the rows it has locked are free
+#: again; whole milliseconds. Between two of its statements an apply only makes the next one, which takes far less.
+STOPPED_WAIT_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class Standing(NamedTuple):
 
 
 class Weakness(NamedTuple):
-    """A setting of the database on which a promise rests, and which does not bear it."""
+    """A setting of the database that breaks a guarantee of Kwit."""
 
     id: str
     is_error: bool
@@ -119,7 +122,7 @@ class Weakness(NamedTuple):
 
 
 class GuardFlaw(NamedTuple):
-    """A part of the guard that is not as the migration made it, and the statement that mends it."""
+    """A trigger that differs from the one that the migration created, and the statement that repairs it."""
 
     name: str
     about: str
@@ -197,6 +200,13 @@ class ReceiptsDialect(Dialect):
         """Whether the database gave up this transaction for another one's sake, so that repeating it may succeed."""
         return False
 
+    def end_when_stopped(self, connection: BaseDatabaseWrapper) -> None:
+        """
+        Let the server end the open transaction when its process is stopped (``STOPPED_WAIT_MS``) and holds its rows.
+
+        On SQLite others wait for the file as long as their own timeout says; SQL Server has no such limit.
+        """
+
     def try_seal_lock(self, connection: BaseDatabaseWrapper) -> bool:
         """
         Take the sealer's lock until the transaction ends; return False when another session has it.
@@ -219,5 +229,5 @@ class ReceiptsDialect(Dialect):
         raise NotImplementedError
 
     def weaknesses(self, connection: BaseDatabaseWrapper) -> list[Weakness]:
-        """Return what about this server or file does not bear the promise that a committed receipt stays."""
+        """Return the settings of this server or file that endanger committed receipts."""
         raise NotImplementedError

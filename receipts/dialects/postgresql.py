@@ -17,6 +17,7 @@ from .base import (
     AUDIT_COLUMNS,
     GUARDED_TABLES,
     SEAL_LOCK_NUMBER,
+    STOPPED_WAIT_MS,
     FieldShape,
     GuardFlaw,
     ReceiptsDialect,
@@ -84,6 +85,16 @@ def is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
 
 class ReceiptsPostgresql(PostgresqlDialect, ReceiptsDialect):
     """PostgreSQL: rows travel as arrays; the UPDATE and its audit rows are one statement."""
+
+    def end_when_stopped(self, connection: BaseDatabaseWrapper) -> None:
+        with connection.cursor() as cursor:
+            # What the server or the role says already may be shorter.
+            cursor.execute(
+                "SELECT set_config('idle_in_transaction_session_timeout', %s, true) WHERE"
+                " current_setting('idle_in_transaction_session_timeout')::interval"
+                " NOT BETWEEN interval '1 ms' AND %s::interval",
+                [str(STOPPED_WAIT_MS), f"{STOPPED_WAIT_MS} ms"],
+            )
 
     def source_of(self, connection: BaseDatabaseWrapper, table: str) -> str:
         return f"{table}" if is_partitioned(connection, table) else f"ONLY {table}"

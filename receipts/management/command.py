@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from kwit.commands import EXIT_TRY_AGAIN, KwitCommand
 
-from ..api import Outcome, apply_surely, rehearse_change
+from ..api import Outcome, apply_with_reconnect, rehearse_change
 from ..apply import settling_command
-from ..change_types import get_kind
+from ..change_types import get_declared_kind
 from ..conf import load_settings
 from ..errors import Conflict, Flaw, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, UnknownKind
 from ..models import Change, StoredPlan
@@ -98,7 +98,7 @@ class PlanCommand(ReceiptsCommand):
 
     def read(self, kind: str, options: dict[str, Any]) -> Plan:
         """Read the plan of a kind from its file or from stdin."""
-        name, declared = options["plan"], get_kind(kind)
+        name, declared = options["plan"], get_declared_kind(kind)
         try:
             data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         except OSError as error:
@@ -135,7 +135,7 @@ class BatchCommand(PlanCommand):
     def apply(self, kind: str, plan: Plan, options: dict[str, Any]) -> Outcome:
         """Apply it, or name the one command that settles what became of it."""
         with self.settling(options, plan.change_id):
-            return apply_surely(
+            return apply_with_reconnect(
                 kind=kind,
                 change_id=plan.change_id,
                 tenant=plan.tenant,

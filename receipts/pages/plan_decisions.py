@@ -20,7 +20,7 @@ from kwit.admin.base import ReadOnlyAdmin
 from kwit.admin.components import Badge, Cell, Detail, Fact, Section, Text
 
 from ..apply import Outcome, settling_command
-from ..approvals import apply_plan_surely, approve_plan, is_writer, reject_plan, withdraw_plan
+from ..approvals import apply_plan_with_reconnect, approve_plan, is_writer, reject_plan, withdraw_plan
 from ..errors import Conflict, InvalidPlan, NotApproved, NotWritten, OutcomeUnknown, ReceiptsError, UnknownKind
 from ..models import Change, StoredPlan
 from ..people import APPROVE_PERMISSION, person_of
@@ -150,7 +150,7 @@ def applied_now(admin: ReadOnlyAdmin, request: HttpRequest, plan: StoredPlan, sh
         with recording(admin, request, plan, "plan_apply") as doing:
             doing.note = f"plan={plan.pk}"
             try:
-                outcome = apply_plan_surely(pk=plan.pk, actor=person_of(request.user), digest=shown)
+                outcome = apply_plan_with_reconnect(pk=plan.pk, actor=person_of(request.user), digest=shown)
             except ReceiptsError as error:
                 unknown = error if isinstance(error, OutcomeUnknown) else None
                 doing.note += f", {type(error).__name__}: {error}"

@@ -201,7 +201,7 @@ def current_cell(value: Any, *, differs: bool, is_number: bool = False) -> Cell:
     """Return a value of a row; one that differs is marked by icon and colour."""
     text = NONE if value is None else str(value)
     if differs:
-        # The sign is a part of the word, not its icon: who hears the page has to be told, too.
+        # The sign is a part of the word, not its icon: users of screen readers need it as well.
         return Cell(badge=Badge(f"≠ {text}", "", "bad"), is_number=is_number)
     return Cell(text=text, is_number=is_number)
 

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from ..errors import InvalidPlan, Words
+from ..errors import Flaw, InvalidPlan, Words
 from .limits import ANSWER_BYTES_MAX, READ_CPU_S_MAX, READ_MEMORY_BYTES_MAX, refusal, visible
 from .readers import Request, encoded_content, encoded_flaw, read_content
 
@@ -31,17 +31,21 @@ def limit_resources(*, cpu_s: int | None = READ_CPU_S_MAX) -> None:
     if cpu_s is not None:
         limits[resource.RLIMIT_CPU] = cpu_s
     for name, value in limits.items():
+        # At the hard limit of processor time comes SIGKILL, which says nothing; at the soft one comes SIGXCPU.
+        more = 1 if name == resource.RLIMIT_CPU else 0
         # A system may refuse one (macOS has no RLIMIT_AS), or have a lower one set already.
         with contextlib.suppress(ValueError, OSError):
             hard = resource.getrlimit(name)[1]
-            lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(name, (lowest, lowest))
+            lowest = value + more if hard == resource.RLIM_INFINITY else min(value + more, hard)
+            resource.setrlimit(name, (min(value, lowest), lowest))
 
 
 def answer_to(data: bytes, request: Request) -> str:
     """Return the answer to one file: its content, or the refusal. Raises: MemoryError."""
     try:
-        return encoded_content(read_content(data, request))
+        answer = encoded_content(read_content(data, request))
+        # Is ASCII: as many bytes as characters.
+        return answer if len(answer) <= ANSWER_BYTES_MAX else refused(too_much())
     except InvalidPlan as error:
         return refused(error)
     except MemoryError:
@@ -49,6 +53,12 @@ def answer_to(data: bytes, request: Request) -> str:
     except BaseException as error:
         text = visible(f"{type(error).__name__}: {error}")
         return refused(refusal(Words("cannot be read: %(error)s", error=text)))
+
+
+def too_much() -> InvalidPlan:
+    """Return the refusal of a file whose values are too long together."""
+    text = Words("has more than %(limit)s bytes", limit=format(ANSWER_BYTES_MAX, ","))
+    return InvalidPlan([Flaw("targets", text)])
 
 
 def refused(error: InvalidPlan) -> str:

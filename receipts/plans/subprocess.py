@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from pathlib import Path
 
 from ..errors import InvalidPlan, Words
 from .child import EXIT_MEMORY
@@ -29,7 +30,7 @@ def read_apart(data: bytes, request: Request, *, wall_s: float = READ_WALL_S_MAX
             for name, value in os.environ.items()
             if name in ("LANG", "LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
         },
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONPATH": os.pathsep.join(import_path()),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-P", "-m", "receipts.plans.child", json.dumps(asdict(request))]
@@ -54,6 +55,14 @@ def read_apart(data: bytes, request: Request, *, wall_s: float = READ_WALL_S_MAX
             raise too_large()
         answer.seek(0)
         return decoded_content(json.load(answer))
+
+
+def import_path() -> list[str]:
+    """Return where this process imports from; an empty entry is the working directory, which the child must not add."""
+    found = [os.path.abspath(entry) for entry in sys.path]
+    # A site may have changed its working directory since.
+    own = str(Path(__file__).resolve().parents[2])
+    return found if own in found else [*found, own]
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

@@ -48,7 +48,7 @@ def cosign(checkpoint: Checkpoint, witness: str, *, keys: Keys, alias: str) -> l
 
 
 def ask(checkpoint: Checkpoint, url: str, *, alias: str) -> str:
-    """Ask a witness for its signature lines; told what it has seen last, prove the growth since then."""
+    """Ask a witness for its signature lines; if it names its last size, prove the growth since then."""
     address = f"{url.rstrip('/')}/add-checkpoint"
     seen = last_seen(checkpoint, alias)
     try:

@@ -63,7 +63,9 @@ def test_a_selection_becomes_a_plan_that_comes_too_late_and_is_planned_again(ope
     eve.get_by_role("button", name="Yes: Plan their cancellation").click()
     expect(eve.get_by_text("A draft of 2 targets is kept.")).to_be_visible()
     plan = StoredPlan.objects.get()
-    StoredPlan.objects.try_approve(plan.pk, approver="bob", digest=plan.digest, now=plan.created_at)
+    StoredPlan.objects.try_approve(
+        plan.pk, edits=plan.edits, approver="bob", approver_key="0", digest=plan.digest, now=plan.created_at
+    )
     eve.reload()
     OrderLine.objects.filter(pk=two.pk).update(qty=7, revision=5)
     eve.get_by_role("button", name="Apply").click()

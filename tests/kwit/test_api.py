@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from kwit.admin.filters import ChoiceFilter
+from kwit.api.encoding import with_id_texts
 from kwit.api.resources import Resource, _registered
 from notify.models import Attempt, Control
 from receipts.models import Change, Reconciliation, StoredPlan, Verdict
@@ -162,7 +163,7 @@ def test_explain_answers_what_the_command_prints(ask: Ask) -> None:
         call_command("notify_explain", *words, "--json", stdout=out)
         query = dict(zip(("kind", "key", "key2"), words, strict=False))
 
-        assert ask("/api/v1/explain", **query) == json.loads(out.getvalue())
+        assert ask("/api/v1/explain", **query) == with_id_texts(json.loads(out.getvalue()))
 
 
 def test_explain_needs_a_kind_a_key_and_one_of_many_events(ask: Ask) -> None:
@@ -195,7 +196,7 @@ def test_a_receipt_is_what_inspect_change_prints(ask: Ask) -> None:
         out = StringIO()
         call_command("inspect_change", change_id, "--json", stdout=out)
 
-        assert ask(reverse("kwit:api-one", args=["receipts", change_id])) == json.loads(out.getvalue())
+        assert ask(reverse("kwit:api-one", args=["receipts", change_id])) == with_id_texts(json.loads(out.getvalue()))
 
 
 def test_a_member_finds_his_tenants_receipts_plans_and_reconciliations_only(member: Any) -> None:
@@ -228,3 +229,14 @@ def test_receipts_that_differ_are_listed_as_receipts(ask: Ask) -> None:
     [found] = ask("/api/v1/receipts", differs=1)["items"]
 
     assert (found["change_id"], found["digest"]) == ("C1", "x")
+
+
+def test_an_id_beyond_the_integers_of_javascript_is_there_as_text_too():
+    row = {"id": 2**53 + 1, "targets": [{"id": 7, "qty": 3}], "control_id": None, "key2": 0, "attempts": 2, "kind": "x"}
+
+    assert with_id_texts(row) == {
+        **row,
+        "id_str": "9007199254740993",
+        "key2_str": "0",
+        "targets": [{"id": 7, "qty": 3, "id_str": "7"}],
+    }

@@ -15,10 +15,7 @@ from django.db import connection
 from kwit import uninstall
 from kwit.uninstall import UninstallRefused, refuse_dependents
 from tests.crashing import ROOT
-from tests.test_two_databases import (
-    SECOND,  # noqa: F401 - the fixture below makes a database of that name
-    second_url,  # noqa: F401
-)
+from tests.test_two_databases import second_url  # noqa: F401
 
 TABLES = {"notify_control", "notify_run_log", "receipts_changes", "receipts_audit", "kwit_token", "kwit_action"}
 Manage = Callable[..., Any]

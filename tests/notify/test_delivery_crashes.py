@@ -22,6 +22,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 CALL = "tests.notify.test_delivery_crashes:deliver_to"
 MAILS = 2
+#: Times that a point is tried again which the worker did not come to; and what the shortest delivery has of them.
+TRIES_MAX = 10
+POINTS_MIN = 8
 
 
 def deliver_to(port: int) -> int:
@@ -83,14 +86,19 @@ def test_m14_a_worker_killed_at_any_write_leaves_at_most_one_mail_uncertain():
         assert ended.result == MAILS, ended.stderr
         assert check_end(server, mails) == "sent sent"
         for kill in points(ended.writes):
-            mails = make_two(server)
-            # How many commits two mails need depends on when the writer is ready: fewer may have been enough.
-            killed = bear(kill).killed
-            assert killed or state(mails[0]) == state(mails[1]) == "sent"
-            ends[kill] = check_end(server, mails)
+            for _ in range(TRIES_MAX):
+                mails = make_two(server)
+                # How many commits two mails need depends on when the writer is ready: fewer may have been enough.
+                killed = bear(kill).killed
+                assert killed or state(mails[0]) == state(mails[1]) == "sent"
+                end = check_end(server, mails)
+                if killed:
+                    ends[kill] = end
+                    break
 
     assert set(ends.values()) == {"sent sent", "uncertain sent", "sent uncertain"}, ends
     assert {kill.split(":")[0] for kill in ends} == {"before", "after"}
+    assert len(ends) >= POINTS_MIN, ends
 
 
 def test_m14_a_worker_killed_while_the_server_has_the_message_leaves_that_mail_uncertain():
@@ -241,7 +249,8 @@ def test_the_command_stops_cleanly_on_sigterm():
             until(go_on.is_set)
             return ""
 
-        server.on_mail = slow
+        # At the end of the body: what was only announced before would be given back.
+        server.on_data = slow
         child = start_child(
             "django.core.management:call_command",
             "notify_deliver",

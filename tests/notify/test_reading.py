@@ -115,7 +115,7 @@ def test_a_row_without_a_key_that_cannot_be_read_besides_gets_no_control_row(add
 
     report = run_pass(now=NOW)
 
-    assert "'bad': not two 64-bit integers" in report.steps[0].error
+    assert "notify.E010: key2 is a CharField, not a 64-bit integer" in report.steps[0].error
     assert not Control.objects.exists()
 
 

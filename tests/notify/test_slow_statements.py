@@ -14,7 +14,7 @@ from notify.models import RunLog
 from notify.passes.retry import TRIES_MAX
 from notify.passes.runner import run_pass
 from portal.models import OrderLine
-from tests.crashing import start_child
+from tests.crashing import is_stopped, start_child
 from tests.factories import NOW, make_line
 from tests.notify.proof import mails_of_events, make_world
 from tests.racing import until
@@ -109,12 +109,6 @@ def test_a_stopped_pass_does_not_hold_business_rows_for_ever(monkeypatch):
         child.sigkill()
     line.refresh_from_db()
     assert (line.qty, line.handled) == (7, False)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped."""
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def test_a_session_that_is_ended_so_is_lost_and_nothing_of_it_is_kept(monkeypatch):

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 
 from portal.models import OrderLine
-from receipts.api import apply_surely
+from receipts.api import apply_with_reconnect
 from receipts.apply import with_reconnect
 from receipts.errors import OutcomeUnknown
 from tests.babelfish import is_stand_in, stand_in_cannot
@@ -183,7 +183,9 @@ def test_a_receipt_from_before_is_not_taken_for_the_answer_to_what_was_never_sen
     connection.settings_dict["PORT"] = "1"
     try:
         approved = [target(line) for line in lines]
-        outcome = apply_surely(kind="cancel", change_id="CHG-1", tenant="acme", targets=approved, pause=come_back)
+        outcome = apply_with_reconnect(
+            kind="cancel", change_id="CHG-1", tenant="acme", targets=approved, pause=come_back
+        )
     finally:
         connection.settings_dict["PORT"] = port
 

@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 
 from portal.changes import REPRICE
@@ -15,6 +16,7 @@ from receipts.api import (
     apply_change,
     apply_plan,
     approve_plan,
+    edit_plan,
     inspect_change,
     preview_change,
     reconcile,
@@ -23,7 +25,7 @@ from receipts.api import (
     store_plan,
 )
 from receipts.change_types import ChangeType
-from receipts.errors import NotWritten
+from receipts.errors import NotApproved, NotWritten
 from receipts.field_changes import change_fields, read_rows
 from receipts.models import Audit, Change, StoredPlan
 from receipts.plans.canonical import FieldTarget
@@ -280,6 +282,24 @@ def test_a_price_list_is_taken_back_by_a_plan_of_its_own():
     assert found.is_match
 
 
+@pytest.mark.django_db(transaction=True)
+def test_nobody_writes_a_plan_that_takes_a_change_back_by_hand(tmp_path):
+    row = make_price(currency="EUR")
+    apply(target(row))
+    plan = revert_plan(change_id="CHG-1", author="ann")
+    forged = [{**plan.targets[0], "set:price": "0.01"}]
+
+    with pytest.raises(InvalidPlan, match="takes a change back"):
+        store_plan(kind="undo_reprice", change_id="X", tenant="acme", targets=plan.targets, author="eve")
+    with pytest.raises(NotApproved, match="takes a change back"):
+        edit_plan(pk=plan.pk, targets=forged, author="eve")
+    for name, more in (("apply_batch", []), ("plan_store", ["--author", "eve"])):
+        (tmp_path / "plan.json").write_text("{}")
+        with pytest.raises(CommandError, match="takes a change back"):
+            call_command(name, str(tmp_path / "plan.json"), "--kind", "undo_reprice", *more)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_cancelled_line_is_taken_back_with_a_higher_revision():
     line = make_line()
     apply_change(kind="cancel", change_id="C", tenant="acme", targets=[plain_target(line)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -181,3 +182,44 @@ def test_a_reader_leaves_no_process_behind():
     flaws(b"\n" * 1_000_000, ".csv")
 
     assert children.read_text() == before
+
+
+FROM_THE_WORKING_DIRECTORY = """
+import os, sys
+assert sys.path[0] == ""
+from receipts.plans.model import read_plan
+if sys.argv[1] == "elsewhere":
+    os.chdir("/")
+print(len(read_plan(sys.stdin.buffer.read(), name="p.json", targets_max=10).targets))
+"""
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_site_that_is_importable_through_the_working_directory_only_reads_plans(where):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_THE_WORKING_DIRECTORY, where],
+        cwd=Path(__file__).resolve().parents[2],
+        env=environment,
+        input=json_plan('[{"id": 1, "revision": 4, "qty": 10}]'),
+        capture_output=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout.strip()) == (0, b"1"), done.stderr
+
+
+def test_a_child_that_needs_too_much_processor_time_says_so_by_its_signal():
+    program = "from receipts.plans.child import limit_resources\nlimit_resources(cpu_s=1)\nwhile True: pass"
+    done = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).resolve().parents[2], check=False)
+
+    assert done.returncode == -signal.SIGXCPU
+    assert "seconds to read" in str(plan_subprocess.died(done.returncode).flaws[0].problem)
+
+
+def test_values_that_are_too_long_together_are_refused_in_plain_words():
+    data = b"id,revision,qty\n" + (b"x" * 1_600 + b",1,1\n") * 9_990
+
+    assert [(flaw.where, str(flaw.problem)) for flaw in flaws(data, ".csv")] == [
+        ("targets", "has more than 8,388,608 bytes")
+    ]

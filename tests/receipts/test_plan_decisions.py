@@ -12,7 +12,7 @@ from django.test import Client
 from kwit.models import Action
 from portal.models import OrderLine
 from receipts import api, apply
-from receipts.api import Outcome, apply_plan_surely, cancel_many, edit_plan, inspect_change
+from receipts.api import Outcome, apply_plan_with_reconnect, cancel_many, edit_plan, inspect_change
 from receipts.errors import OutcomeUnknown
 from receipts.models import Change, StoredPlan
 from tests.factories import make_line
@@ -338,7 +338,7 @@ def test_a_lost_answer_is_settled_by_looking_again(through: Any, fault: Fault) -
     plan = approved(line)
     through(fault)
 
-    outcome = apply_plan_surely(pk=plan.pk)
+    outcome = apply_plan_with_reconnect(pk=plan.pk)
 
     assert outcome is (Outcome.CONFIRMED if fault is Fault.ANSWER_LOST else Outcome.APPLIED)
     assert states(line) == [("cancelled", 5)]
@@ -364,7 +364,7 @@ def test_a_database_that_does_not_come_back_is_an_unknown_outcome(through: Any) 
     through(Fault.GONE)
 
     with pytest.raises(OutcomeUnknown, match="plan"):
-        apply_plan_surely(pk=plan.pk)
+        apply_plan_with_reconnect(pk=plan.pk)
 
 
 def test_a_plan_is_rejected_with_a_reason_by_who_may_approve_it(bob: Client, olga: Client) -> None:

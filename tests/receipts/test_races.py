@@ -1,15 +1,21 @@
 """Races with real connections, on each isolation level; the naive version loses each time, or they prove nothing."""
 
+import os
+import signal
 import threading
+import time
 
 import pytest
 from django.db import connection, transaction
 
 from portal.models import OrderLine
+from receipts import apply
 from receipts.api import Conflict, Target, cancel_many, cancel_one, reconcile
+from receipts.dialects import postgresql
 from receipts.errors import Collided
 from receipts.models import Audit, Change
 from tests.babelfish import stand_in_cannot
+from tests.crashing import is_stopped, start_child
 from tests.factories import make_line, make_many, make_order
 from tests.racing import background, in_another_session, is_waiting_for_lock, open_transaction, race, until
 from tests.receipts.plain import cancel, states, target
@@ -219,3 +225,67 @@ def test_rows_and_audit_rows_that_are_read_one_after_the_other_disagree():
 
     assert rows != audited
     assert next(reconcile()).is_match
+
+
+def apply_and_stop(pk: int) -> str:
+    """Apply, and stop like a process that gets SIGSTOP, its rows locked (runs in a child); return the outcome."""
+    postgresql.STOPPED_WAIT_MS = 500
+    read_back = apply.read_back
+
+    def stop_once(*arguments):
+        if not stopped:
+            stopped.append(1)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        read_back(*arguments)
+
+    stopped, apply.read_back = [], stop_once
+    outcome = apply.apply_with_reconnect(
+        kind="cancel", change_id="CHG-1", tenant="acme", targets=[target(OrderLine.objects.get(pk=pk))]
+    )
+    return outcome.name
+
+
+def test_a_stopped_apply_does_not_hold_business_rows_for_ever_and_is_settled_when_it_goes_on():
+    if connection.vendor != "postgresql":
+        pytest.skip("on SQLite the others' own timeout is the limit, SQL Server has none")
+    line = make_line()
+    child = start_child("tests.receipts.test_races:apply_and_stop", line.pk)
+    try:
+        until(lambda: child.process.poll() is not None or is_stopped(child.process.pid))
+        assert child.process.poll() is None, child.end().stderr
+        began = time.monotonic()
+        with transaction.atomic(), connection.cursor() as cursor:
+            # The positive control would wait for as long as the process is stopped.
+            cursor.execute("SET LOCAL lock_timeout = 20000")
+            assert OrderLine.objects.filter(pk=line.pk).update(handled=True) == 1
+        assert time.monotonic() - began < 10
+        assert not Change.objects.exists()
+        child.process.send_signal(signal.SIGCONT)
+        ended = child.end()
+    finally:
+        child.process.kill()
+    assert ended.result == "APPLIED", ended.stderr
+    assert states(line) == [("cancelled", 5)]
+
+
+@pytest.mark.parametrize(("given", "kept"), [("0", "10s"), ("2s", "2s"), ("1h", "10s")])
+def test_only_a_transaction_of_its_own_is_limited_and_a_shorter_limit_stays(given, kept):
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL has such a limit")
+    seen = []
+
+    def look(*arguments):
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW idle_in_transaction_session_timeout")
+            seen.append(cursor.fetchone()[0])
+
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{given}'")
+    try:
+        apply.with_retry("default", look)
+        look()
+        with transaction.atomic():
+            apply.with_retry("default", look)
+    finally:
+        connection.close()
+    assert seen == [kept, given, given]

@@ -33,6 +33,6 @@ class Command(KwitCommand):
         self.print_result({"groups": [asdict(one) for one in made]}, *map(self.line, made))
 
     def line(self, made: Made) -> str:
-        """Return what became of a group, for a terminal."""
+        """Return the changes of a group as text for a terminal."""
         signs = [f"+{label}" for label in made.added] + [f"-{label}" for label in made.removed]
         return f"{made.group}: {'made' if made.is_new else 'there'}, {' '.join(signs) or 'nothing to do'}"

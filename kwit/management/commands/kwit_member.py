@@ -27,7 +27,7 @@ class Command(KwitCommand):
         parser.add_argument("--actor", default="", metavar="NAME", help="who does it; default: the user who runs this")
 
     def handle(self, *, user: str, database: str | None, **options: Any) -> None:
-        """Change what is asked for, then say how it is."""
+        """Add and remove memberships, then print the user's tenants."""
         model = get_user_model()
         found = model._default_manager.using(database).filter(**{model.USERNAME_FIELD: user}).first()
         if found is None:

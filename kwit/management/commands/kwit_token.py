@@ -33,7 +33,7 @@ class Command(KwitCommand):
         parser.add_argument("--days", type=int, metavar="N", help=days)
 
     def handle(self, *, verb: str, **options: Any) -> None:
-        """Do what is asked."""
+        """Create, list or revoke tokens."""
         if verb != "list" and not (options["user"] and options["name"]):
             raise CommandError(f"{verb} needs USER and --name")
         self.using: str | None = options["database"]

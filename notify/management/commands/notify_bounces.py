@@ -1,4 +1,4 @@
-"""Record what became of mails after they were sent."""
+"""Record reports about mails after they were sent: bounces, complaints and confirmations."""
 
 import sys
 from argparse import ArgumentParser

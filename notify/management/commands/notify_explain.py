@@ -11,7 +11,7 @@ from ..command import NotifyCommand
 
 
 class Command(NotifyCommand):
-    """Say for one event whether and when it was notified, what became of the message, or why it was not."""
+    """Explain whether and when one event was notified and the state of its message, or why it was not."""
 
     help = "Say for one event whether and when it was notified, what became of the message, or why it was not."
     database_help = "the database to look at"

@@ -30,7 +30,7 @@ class Command(NotifyCommand):
     def handle(
         self, *, every: float, rounds: int | None, lanes: int | None, database: str | None, **options: Any
     ) -> None:
-        """Work until told to stop; SIGTERM lets it finish the chunk in hand, or each lane its mail."""
+        """Run until stopped; on SIGTERM it finishes the current chunk, or each lane its current mail."""
 
         failed = False
 

@@ -11,9 +11,9 @@ from ..command import ReceiptsCommand
 
 
 class Command(ReceiptsCommand):
-    """Look whether the databases bear what Kwit promises."""
+    """Check that each database meets Kwit's guarantees."""
 
-    help = "Look whether the databases bear what Kwit promises. Exit: 0, or 1 when a promise does not hold."
+    help = "Check that each database meets Kwit's guarantees. Exit: 0, or 1 when a guarantee does not hold."
     requires_system_checks = ()
 
     def elsewhere(self, alias: str | None) -> str:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from ...api import apply_plan_surely, get_plan
+from ...api import apply_plan_with_reconnect, get_plan
 from ..command import ReceiptsCommand
 
 
@@ -27,7 +27,7 @@ class Command(ReceiptsCommand):
         with self.refusals():
             plan = get_plan(pk=options["plan"], using=self.alias(options))
             with self.settling(options, plan.change_id):
-                outcome = apply_plan_surely(
+                outcome = apply_plan_with_reconnect(
                     pk=plan.pk, actor=options["actor"], digest=options["digest"], using=self.alias(options)
                 )
             self.print_outcome(plan.change_id, outcome, targets=len(plan.targets), plan=plan.pk)
