@@ -28,10 +28,10 @@ SEPARATORS = ",;|\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 CONTROL = frozenset("\t\r\n")
 #: What begins a formula, in ASCII and full-width as a Japanese keyboard types it; and the apostrophe itself.
 FORMULA = "=+\\-@\uff1d\uff0b\uff0d\uff20'"
-#: A possible beginning of a cell, blanks and quotes after it, and what would make it a formula. It consumes what it has
-#: seen, so that the time is linear in the length of the text.
-BEGINNING = re.compile(rf"(?P<start>^|[{SEPARATORS}])(?P<blanks>[\s\"]*+)(?P<sign>[{FORMULA}]?)")
-ESCAPED = re.compile(rf"(?P<start>^|[{SEPARATORS}])(?P<blanks>[\s\"]*+)(?P<sign>'?)")
+#: A possible beginning of a cell, after it blanks, quotes and what some reader drops (NUL, a byte order mark), and what
+#: would make it a formula. It consumes what it has seen, so that the time is linear in the length of the text.
+BEGINNING = re.compile(rf"(?P<start>^|[{SEPARATORS}])(?P<blanks>[\s\"\x00\u200b\ufeff]*+)(?P<sign>[{FORMULA}]?)")
+ESCAPED = re.compile(rf"(?P<start>^|[{SEPARATORS}])(?P<blanks>[\s\"\x00\u200b\ufeff]*+)(?P<sign>'?)")
 
 
 def escaped(sign: str) -> str:

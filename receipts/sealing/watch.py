@@ -16,6 +16,7 @@ from ..dialects import dialect_of
 from ..errors import ReceiptsError
 from ..models import Audit, Change, Checkpoint, Leaf, Verdict
 from ..querysets import Found
+from ..receipt import inspect_change
 from .keys import load_keys
 from .log import Inconsistent, newest_checkpoint
 from .notes import Note
@@ -25,8 +26,10 @@ from .sealer import check_continues, head_of, scan_start, unsealed
 EVERY_S = 60.0
 #: A receipt should be sealed within a day, and an hour for the run itself.
 UNSEALED_MAX = timedelta(hours=25)
-#: Receipts that ``doctor`` compares with their audit rows, the newest.
+#: Receipts whose audit rows ``doctor`` counts, the newest; and those of them that it reads row by row.
 RECEIPTS_COMPARED = 1000
+RECEIPTS_READ = 100
+TARGETS_READ = 50_000
 NAMED_MAX = 5
 
 
@@ -132,6 +135,14 @@ def broken_receipts(alias: str) -> list[str]:
     audit = Audit.objects.using(alias).filter(change_id__in=list(targets)).order_by()
     audited = dict(audit.values_list("change_id").annotate(Count("pk")))
     named |= dict.fromkeys(pk for pk, number in targets.items() if number != audited.get(pk, 0))
+    read = 0
+    for pk in list(targets)[:RECEIPTS_READ]:
+        read += audited.get(pk, 0)
+        if read > TARGETS_READ or len(named) >= NAMED_MAX:
+            break
+        receipt = inspect_change(change_id=pk, using=alias)
+        if receipt is not None and receipt.problems:
+            named[pk] = None
     return list(named)[:NAMED_MAX]
 
 

@@ -31,6 +31,8 @@ SIGNS = set("=+-@\uff1d\uff0b\uff0d\uff20")
         ("\uff1d1", "'\uff1d1"),
         ("'=1", "''=1"),
         ("x;=HYPERLINK(1)", "x;'=HYPERLINK(1)"),
+        ("a;\ufeff=1", "a;\ufeff'=1"),
+        ("\x00=1", "\x00'=1"),
         ("x\r\n=1+1", "x\r\n'=1+1"),
         ('x;"=1', "x;\"'=1"),
         ("x|@a,-b", "x|'@a,'-b"),

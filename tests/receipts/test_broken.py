@@ -145,6 +145,26 @@ def test_a_broken_receipt_is_recorded_and_the_doctor_names_it():
     assert Verdict.objects.get().found == Found.BROKEN
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE receipts_changes SET digest = 'f'",
+        "UPDATE receipts_changes SET tenant = 'other'",
+        "UPDATE receipts_audit SET qty = 11",
+        "UPDATE receipts_audit SET revision_before = 3",
+        "UPDATE receipts_audit SET target_id = target_id + 1000",
+    ],
+)
+def test_the_doctor_reads_the_newest_receipts_and_does_not_only_count(statement):
+    three()
+    as_owner(statement)
+
+    found = run_checks(tags=[DOCTOR], include_deployment_checks=True, databases=["default"])
+    assert [one.msg for one in found if one.id == "receipts.E043"] == [
+        "default: receipts disagree with their own audit rows: CHG-1"
+    ]
+
+
 def test_a_whole_receipt_stays_whole():
     three()
 
