@@ -84,7 +84,7 @@ class KwitCommand(BaseCommand):
     """
 
     #: What ``--database`` is, for the help; and what the app keeps, and the setting that says where.
-    database_help = "the database to work on; by default where the router leads"
+    database_help = "the database to work on; by default the router chooses it"
     content = ""
     content_setting = ""
 

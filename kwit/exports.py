@@ -40,7 +40,7 @@ def escaped(sign: str) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """Return a value as it goes into a CSV: numbers as they are, texts without anything that begins a formula."""
+    """Return a value for a CSV file: numbers unchanged, texts so that no formula can begin in them."""
     if value is None:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):

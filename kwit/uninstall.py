@@ -88,7 +88,7 @@ def leftover_files(labels: list[str], aliases: Iterable[str]) -> list[Path]:
 
 
 def has_receipts(tables: Mapping[str, list[str]]) -> bool:
-    """Whether a receipt stands in any database."""
+    """Whether any database has a receipt."""
     if not apps.is_installed("receipts"):
         return False
     model = apps.get_model("receipts", "Change")

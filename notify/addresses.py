@@ -162,7 +162,7 @@ def wire_domain(domain: str) -> str:
 
 
 def mailbox_key(address: str, fold_local_part: bool) -> str:
-    """Return what all spellings of one mailbox have in common; a text that is no address is compared as it is."""
+    """Return the same key for all spellings of one mailbox; a text that is not an address is its own key."""
     local, _, domain = address.rpartition("@")
     try:
         domain = wire_domain(domain)

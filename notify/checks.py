@@ -271,7 +271,8 @@ def check_flag(step: FlaggedStep) -> Iterator[CheckMessage]:
     waiting = Q(**{step.flag: False})
     served = any(index.condition == waiting or step.flag in index.fields[:1] for index in model._meta.indexes)
     if not served and not model._meta.get_field(step.flag).db_index:
-        hint = f"Add Index(fields={list(step.flag_keys)}, condition=Q({step.flag}=False), name=…)."
+        names = [model._meta.pk.name if name == "pk" else name for name in step.flag_keys]
+        hint = f"Add Index(fields={names}, condition=Q({step.flag}=False), name=…)."
         text = f"no index of {model._meta.label} holds the rows that wait to be handled: each pass reads them all"
         yield Warning(text, hint=hint, obj=type(step), id="notify.W001")
 

@@ -34,11 +34,11 @@ class ChannelDown(NotifyError):
 
 
 class TooManyConnections(ChannelDown):
-    """The server takes no further connection of ours at the moment; those that are open may go on."""
+    """The server accepts no more connections at present; open connections can still be used."""
 
 
 class OutcomeNotWritten(NotifyError):
-    """The database went away and stayed away: what came of the mails on the wire is not written, but found later."""
+    """The database became unavailable: results of mails being sent are not written; recovery decides them."""
 
 
 class ClaimLost(NotifyError):

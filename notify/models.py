@@ -180,7 +180,7 @@ class MailQueue(models.Model):
     digest_of = models.ForeignKey("self", on_delete=models.PROTECT, related_name="digested", null=True, blank=True)
     message_text = models.TextField(db_default="", blank=True)
     message_html = models.TextField(db_default="", blank=True)
-    #: The random part of its Message-IDs, drawn when it first goes on the wire.
+    #: The random part of its Message-IDs, generated when it is first sent.
     message_token = models.CharField(max_length=TOKEN_LENGTH, db_default="", blank=True)
     sent_at = UtcDateTimeField(null=True, blank=True)
     operator = models.CharField(max_length=254, db_default="", blank=True)
@@ -371,7 +371,7 @@ class Channel(models.Model):
 
 
 class Delivery(models.Model):
-    """One delivery that found something to do: whose, over how many lanes, what came of it, last heard of when."""
+    """One delivery that found something to do: worker, lanes, counts, last heartbeat."""
 
     worker = models.CharField(max_length=WORKER_LENGTH_MAX)
     host = models.CharField(max_length=255, db_default="", blank=True)

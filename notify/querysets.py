@@ -88,7 +88,7 @@ class MailQueueQuerySet(models.QuerySet["MailQueue"]):
         return self.filter(free)
 
     def try_take(self, pks: Collection[int], *, worker: str, now: datetime, digest_of: int) -> bool:
-        """Take mails along in a digest; return False when another worker has got one of them in the meantime."""
+        """Add mails to a digest; return False when another worker has claimed one of them in the meantime."""
         free = self.free_for(worker, now).filter(pk__in=pks, state="queued", digest_of__isnull=True)
         return free.update(digest_of=digest_of, worker="", lease_until=None) == len(pks)
 

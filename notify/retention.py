@@ -13,6 +13,7 @@ from django.db.models.functions import Cast, Lower
 
 from .addresses import mailbox_key, parse_recipients, spellings
 from .errors import WrongAddress
+from .messages.values import MAIL
 from .models import Attempt, MailQueue, MailState, Suppression
 
 #: Rows per statement: below the 2,100 parameters of SQL Server, and below its 5,000 for lock escalation.
@@ -136,6 +137,16 @@ class Eraser:
             return [each for each in recipients if not self.is_this(each)]
         return self.clean(recipients)
 
+    def clean_options(self, payload: Any) -> Any:
+        """Return a payload whose mail has no copy, sender or reply address of this mailbox, so that it can be sent."""
+        own = payload.get(MAIL) if isinstance(payload, dict) else None
+        if not isinstance(own, dict):
+            return payload
+        kept = {name: self.without(value) if isinstance(value, list) else value for name, value in own.items()}
+        # Without a sender of its own the mail comes from the site's.
+        kept = {name: value for name, value in kept.items() if not self.is_this(value)}
+        return payload | {MAIL: kept}
+
     def is_this(self, entry: Any) -> bool:
         """Whether an entry of a list is exactly this mailbox."""
         people = parse_recipients(entry) if isinstance(entry, str) else None
@@ -166,7 +177,10 @@ def forget_row(
     model, changed = type(row), dict[str, Any]()
     for each in columns:
         value = getattr(row, each.name)
-        cleaned = eraser.without(value) if each.name == "recipients" else eraser.clean(value)
+        if each.name == "recipients":
+            cleaned = eraser.without(value)
+        else:
+            cleaned = eraser.clean(eraser.clean_options(value) if each.name == "payload" else value)
         if cleaned != value:
             changed[each.name] = cleaned
             found.add(model, each.name)

@@ -24,7 +24,7 @@ INT_CHARS_MAX = 13
 
 
 class WrongToken(ValueError):
-    """A token that this site has not made, or with a secret that is gone."""
+    """A token that this site did not create, or with a secret that is no longer used."""
 
 
 class Sent(NamedTuple):
@@ -43,7 +43,7 @@ class Leaving(NamedTuple):
 
 
 def secrets() -> Iterator[str]:
-    """Yield the secret that signs, and those that are still believed."""
+    """Yield the secret that signs, and those that are still accepted."""
     yield settings.SECRET_KEY
     yield from map(force_str, settings.SECRET_KEY_FALLBACKS)
 

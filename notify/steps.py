@@ -229,7 +229,8 @@ class Step:
                     f"the newest by ~Exists(newer)"
                 )
         known = Control.objects.using(using).filter(kind=self.kind, key=OuterRef("key"), key2=OuterRef("key2"))
-        found = found.filter(~Exists(known), key__isnull=False)
+        made = key_in(found)
+        found = found.filter(~Exists(known), *([Q(key__isnull=False)] if made is None else made.is_known()))
         if scope.since is not None:
             found = found.filter(event_at__gte=scope.since)
         if not_before is not None:

@@ -37,7 +37,7 @@ def one_line(text: str) -> str:
 
 
 def is_tenant(value: Any) -> bool:
-    """Whether a value can stand for a tenant, as it is: a key that was mended would be another one's."""
+    """Whether a value is a valid tenant; it is never corrected, as the result might be another tenant."""
     return isinstance(value, str) and len(value) <= TENANT_UNITS_MAX and is_key(value)
 
 

@@ -22,7 +22,7 @@ ONE_CLICK = ("List-Unsubscribe", "One-Click")
 @csrf_exempt
 @never_cache
 def unsubscribe(request: HttpRequest, token: str) -> HttpResponse:
-    """Show what a recipient gets, leave a kind by one click, or save what was chosen."""
+    """Show a recipient's kinds, unsubscribe from one with one click, or save the selection."""
     try:
         leaving = open_link(token)
     except WrongToken as error:

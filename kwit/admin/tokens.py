@@ -133,7 +133,7 @@ class TokenAdmin(ReadOnlyAdmin):
         ]
 
     def detail(self, request: HttpRequest, row: Any) -> Detail:
-        """Return what is known of a token; the secret is not."""
+        """Return the data of a token; its secret is not stored."""
         facts = [Fact(name=name, cell=cell) for name, cell in zip(self.head[1:], self.cells(row)[1:], strict=True)]
         facts.append(Fact(name=_("revoked"), cell=Cell(at=row.revoked_at) if row.revoked_at else Cell(text=NONE)))
         return Detail(title=row.name, badge=badge_of(row), sections=[Section(facts=facts)])

@@ -21,7 +21,7 @@ class Refusal(Exception):
 
 
 def bad_request(*errors: tuple[str, str]) -> Refusal:
-    """Return the refusal of a request by (where, what is wrong there)."""
+    """Return the refusal of a request from pairs (parameter, problem)."""
     listed = [{"where": where, "problem": problem} for where, problem in errors]
     return Refusal(HTTPStatus.BAD_REQUEST, "; ".join(f"{where}: {problem}" for where, problem in errors), errors=listed)
 

@@ -48,7 +48,7 @@ class Dialect:
     timeout_options: ClassVar[tuple[str, ...]] = ()
 
     def now(self, connection: BaseDatabaseWrapper) -> datetime:
-        """Return the database's clock, aware, to the microsecond or as fine as it goes."""
+        """Return the database's time, aware, with microseconds or the best available resolution."""
         raise NotImplementedError
 
     def is_transient(self, error: BaseException) -> bool:
@@ -56,7 +56,7 @@ class Dialect:
         return False
 
     def is_refusal(self, error: BaseException) -> bool:
-        """Whether the database refused a row for what is in it (a rule, a trigger): another row may well do."""
+        """Whether the database refused a row for its content (a constraint, a trigger): other rows may be accepted."""
         return isinstance(error, DataError | IntegrityError)
 
     def is_timeout(self, error: BaseException) -> bool:

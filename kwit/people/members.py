@@ -48,7 +48,7 @@ def join(user: AbstractUser, tenants: Sequence[str], *, actor: str, using: str |
 
 
 def leave(user: AbstractUser, tenants: Sequence[str], *, actor: str, using: str | None = None) -> list[str]:
-    """End a user's memberships; return those that there were. Transaction: its own."""
+    """Delete memberships of a user; return those that existed. Transaction: its own."""
     with transaction.atomic(using=using):
         rows = Membership.objects.using(using)
         names = list(dict.fromkeys(tenants))

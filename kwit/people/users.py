@@ -66,7 +66,7 @@ class MembershipForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ("tenant",)
 
     def clean_tenant(self) -> str:
-        """Refuse what is no tenant's name, and a tenant to which the editor does not belong."""
+        """Refuse an invalid tenant name, and a tenant to which the editor does not belong."""
         name = tenant_name(self.cleaned_data["tenant"])
         if not sees(self.editor, name):
             raise ValidationError(_("You are not a member of this tenant."))

@@ -105,7 +105,7 @@ def as_response(found: Mapping[str, str]) -> HttpResponse:
 
 
 def findings(request: HttpRequest) -> dict[str, str]:
-    """Return what is wrong, per check; empty where nothing is. Raises: Refusal."""
+    """Return the problem of each check; empty without a problem. Raises: Refusal."""
     limits = limits_of(request)
     give_up_at = time.monotonic() + READY_S
     begun = {alias: begin(alias) for alias in connections}

@@ -10,7 +10,7 @@ register = template.Library()
 
 @register.inclusion_tag("kwit/panels.html", takes_context=True)
 def kwit_panels(context: dict[str, Any]) -> dict[str, Any]:
-    """Build every panel the user may see; what is not well stands above them all."""
+    """Build every panel that the user may see; problems are listed above all panels."""
     # Imported here: Django loads every app's tags for any template, also for that of a mail.
     from ..admin.dashboard import build, panels_for
     from ..admin.time_ranges import PARAMETER, RANGES, get_time_range

@@ -1,4 +1,4 @@
-"""Claim due mails and load what planning has to know of each; give back what was not begun."""
+"""Claim due mails and load the data for planning each; release mails that were not started."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ def take_over(name: str, ids: Sequence[int], *, using: str, worker: str, now: da
 
 
 def give_back(*, using: str, worker: str) -> None:
-    """Free what was claimed and not begun. Transaction: its own."""
+    """Release claimed mails that were not started. Transaction: its own."""
     with transaction.atomic(using=using, durable=True):
         claimed = MailQueue.objects.using(using).filter(worker=worker, state=MailState.QUEUED)
         claimed.update(worker="", lease_until=None)

@@ -118,7 +118,7 @@ def make_email(
     digest_subject: str = "",
     files: tuple[File, ...] = (),
 ) -> Email:
-    """Return what goes out of one part of a mail, addressed to those of the part who still have to get it."""
+    """Return the email of one part of a mail, addressed to the recipients of the part who do not have it yet."""
     options, (shown_to, shown_cc) = options_of(mail), split_copies(mail, to, conf)
     own = (
         ("Message-ID", message_id(mail.control, part=part, token=token, conf=conf)),

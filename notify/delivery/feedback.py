@@ -24,7 +24,7 @@ CHANNEL = "report"
 
 @dataclass
 class Intake:
-    """What came of some messages."""
+    """Counts of processed reports."""
 
     read: int = 0
     bounced: int = 0

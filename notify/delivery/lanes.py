@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Begin:
-    """A lane asks whether it may send this part; ``tries`` is what came of the parts before, not yet written."""
+    """A lane asks to send this part; ``tries`` are the results of earlier parts that are not yet written."""
 
     claim: Claim
     envelope: Envelope
@@ -151,7 +151,7 @@ class Lane:
         self.mails = 0
 
     def deliver(self, job: Job) -> Finished:
-        """Plan and send one mail; whatever it raises is reported as what came of it."""
+        """Plan and send one mail; an exception is reported as its result."""
         progress, claim = Progress(), job.claim
 
         def finish(**what: object) -> Finished:

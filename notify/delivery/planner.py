@@ -59,7 +59,7 @@ class Withdraw:
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """One part of one mail: what goes over the wire in one transaction, and what its row gets when that begins."""
+    """One part of one mail: the data of one SMTP transaction, and the new values of its row at the start."""
 
     mail_id: int
     part: int
@@ -251,7 +251,7 @@ def values_to_keep(mail: MailQueue, body: Body) -> dict[str, str]:
 
 
 def lost_results(claim: Claim, conf: Conf) -> list[Result]:
-    """Return the outcome of the recipients that were addressed when their worker went silent."""
+    """Return the outcome of the recipients that were being sent to when their worker was lost."""
     silent = own_reply("worker_lost", worker=claim.mail.worker)
     lost = claim.mail.flight or 0
     addressed: Sequence[str] = next((part.open for part in open_parts(claim, conf) if part.number == lost), ())

@@ -1,4 +1,4 @@
-"""rescue: find mails whose worker went silent while they were on the wire, or that a wrong clock has put off."""
+"""Rescue: find mails whose worker died while sending them, or that a wrong clock has delayed."""
 
 import logging
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def rescue(*, using: str, now: datetime, conf: Conf) -> Rescued:
 
 
 def settlement_of_lost(claim: Claim, *, using: str, now: datetime, conf: Conf) -> Settlement:
-    """Return what is to be written of a mail whose worker went silent."""
+    """Return the changes to write for a mail whose worker was lost."""
     mail = claim.mail
     tries = as_tries(mail.flight or 0, lost_results(claim, conf), at=now)
     values = conclude(claim, tries, conf=conf, now=now, random=SystemRandom())

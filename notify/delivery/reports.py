@@ -71,7 +71,7 @@ def parts_of(message: Message) -> Iterator[Message]:
 
 
 def find_tokens(message: Message, *, base: str, addressed_to: Iterable[str] = ()) -> list[str]:
-    """Return the tokens in a message: in whom it came for, and in what is attached; each once."""
+    """Return the distinct tokens in the recipients of a message and in its attachments."""
     texts = [*addressed_to, *texts_of(message, ADDRESSED)]
     for part in parts_of(message):
         texts += texts_of(part, RETURNED)

@@ -1,4 +1,4 @@
-"""What came of a mail: results by recipient -> attempts, the mail's next state, the figures of a run; pure."""
+"""Results by recipient -> attempts, the mail's next state, the counts of a run; pure functions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ class Try:
 
 @dataclass(frozen=True, kw_only=True)
 class Settlement:
-    """What is to be written of one mail: its attempts, and what its row gets; without values its claim goes on."""
+    """The changes to write for one mail: attempts and new values of its row; without values its claim continues."""
 
     mail_id: int
     attempts: tuple[AttemptRow, ...] = ()

@@ -52,7 +52,7 @@ class DeliveryLog:
             self.write(lambda: self.update(report, seen_at=now))
 
     def close(self, report: DeliveryReport, *, now: datetime) -> None:
-        """Say what has come of the delivery; nothing when there was nothing to do. Transaction: its own."""
+        """Close the delivery's row with its counts; does nothing if there was nothing to do. Transaction: its own."""
         if self.pk is None and (report.error or report.uncertain):
             self.write(lambda: self.open(now))
         if self.pk is not None:
@@ -69,7 +69,7 @@ class DeliveryLog:
         rows.filter(pk__in=list(expired.values_list("pk", flat=True)[:PRUNE_ROWS])).delete()
 
     def update(self, report: DeliveryReport, **values: Any) -> None:
-        """Write what has come of the delivery so far."""
+        """Write the counts of the delivery so far."""
         counts = {name: getattr(report, name) for name in COUNTS}
         rows = Delivery.objects.using(self.using).filter(pk=self.pk or 0)
         rows.update(**counts, **values, error=stored(report.error, ERROR_CHARS_MAX))

@@ -78,7 +78,7 @@ JOIN_SLICE_S = 0.02
 
 @dataclass(kw_only=True)
 class DeliveryRun:
-    """One run of delivery: where, as whom, how, and what came of it so far."""
+    """One delivery: database, worker, settings, and its counts so far."""
 
     using: str
     worker: str
@@ -303,7 +303,7 @@ def dispatch(run: DeliveryRun) -> None:
 
 
 def is_time(run: DeliveryRun) -> bool:
-    """Whether NOTIFY_RATE lets another mail go now; reserves the times of a second's mails, or of one."""
+    """Whether NOTIFY_RATE allows another mail now; reserves the times of a second's mails, or of one."""
     rate, now = run.conf.RATE, run.now()
     if rate is None:
         return True
@@ -359,7 +359,7 @@ def take(run: DeliveryRun, event: Begin | Finished) -> None:
 
 
 def commit(run: DeliveryRun) -> None:
-    """Write what has come of mails and that others are on the wire; tell the lanes that asked."""
+    """Write results of mails and the start of others; then answer the lanes that asked."""
     if run.is_ending:
         for pk, begin in list(run.asking.items()):
             if begin.is_first:
@@ -463,7 +463,7 @@ def meet_trouble(run: DeliveryRun, finished: Finished, trouble: ChannelDown) -> 
 def settlement_of(
     run: DeliveryRun, claim: Claim, tries: Iterable[Try], values: dict[str, Any], followers: tuple[int, ...]
 ) -> Settlement:
-    """Return what is to be written of one mail."""
+    """Return the changes to write for one mail."""
     tries = list(tries)
     return Settlement(
         mail_id=claim.mail.pk,
@@ -475,7 +475,7 @@ def settlement_of(
 
 
 def pause(run: DeliveryRun, error: ChannelDown) -> None:
-    """Pause the channel and say so, once for the run; what was taken for a mail's own trouble costs it nothing."""
+    """Pause the channel and log it, once per run; suspected mails lose no attempt."""
     logger.error("%s", error, extra=IN_REPORT)
     run.report.error = str(error)
     refund(run)
@@ -484,7 +484,7 @@ def pause(run: DeliveryRun, error: ChannelDown) -> None:
 
 
 def refund(run: DeliveryRun) -> None:
-    """Give suspected mails their attempt back; they come after those that are due now. Transaction: its own."""
+    """Restore the attempt of suspected mails and requeue them after the due ones. Transaction: its own."""
     mails = MailQueue.objects.using(run.using)
     with transaction.atomic(using=run.using, durable=True):
         for pk, claim in run.suspects.items():
@@ -496,7 +496,7 @@ def refund(run: DeliveryRun) -> None:
 
 
 def end_run(run: DeliveryRun) -> None:
-    """Let each lane finish its mail, write what came of it, and give back what was not begun."""
+    """Let each lane finish its mail, write the results, and release mails that were not started."""
     try:
         run.is_over = True
         withdraw(run)

@@ -39,7 +39,7 @@ LOSSES = (DatabaseError, InterfaceError)
 
 @dataclass(kw_only=True)
 class Writer:
-    """Collects what is to be written, and writes it for all lanes."""
+    """Collects changes from all lanes and writes them."""
 
     using: str
     worker: str
@@ -139,7 +139,7 @@ class Writer:
             return {each.mail_id: self.try_begin(each, now) for each in begins}
 
     def try_begin(self, envelope: Envelope, now: datetime) -> bool:
-        """Mark a mail as on the wire, and those that join its digest as travelling in it; all of them or none."""
+        """Mark a mail as being sent, and the other mails of its digest as part of it; all of them or none."""
         connection, pk, joining = connections[self.using], envelope.mail_id, envelope.joining
         values = self.begin_values(envelope, now)
         dialect = dialect_of(connection)
@@ -158,7 +158,7 @@ class Writer:
         return True
 
     def begin_values(self, envelope: Envelope, now: datetime) -> dict[str, Any]:
-        """Return what the row of a mail gets that goes on the wire."""
+        """Return the new values of a mail's row at the start of sending."""
         return {"lease_until": now + self.conf.LEASE, "flight": envelope.part, **envelope.values}
 
     def not_yet_written(self, attempts: Sequence[AttemptRow]) -> list[AttemptRow]:
@@ -186,7 +186,7 @@ class Writer:
             return error
 
     def write_one(self, settlement: Settlement) -> Exception | None:
-        """Write what came of one mail; if the database refuses it, less of it; return the error then."""
+        """Write the result of one mail; if the database refuses it, write a reduced one and return the error."""
         error = self.try_write(settlement)
         if error is None or not settlement.values:
             return error
@@ -197,7 +197,7 @@ class Writer:
         return error
 
     def try_write(self, settlement: Settlement) -> Exception | None:
-        """Write what came of one mail; return the error when the database refuses it."""
+        """Write the result of one mail; return the error when the database refuses it."""
         try:
             self.with_reconnect(lambda: self.write([settlement], []))
         except LOSSES as error:

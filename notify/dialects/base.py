@@ -154,7 +154,7 @@ class NotifyDialect(Dialect):
         """
 
     def pool_mode(self, connection: BaseDatabaseWrapper) -> str:
-        """Return in which mode a pooler stands between (session, transaction, statement); empty without one."""
+        """Return the mode of a connection pooler (session, transaction, statement); empty without one."""
         return ""
 
     def filtered_tables(self, connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[tuple[str, bool]]:
@@ -170,7 +170,7 @@ class NotifyDialect(Dialect):
         return []
 
     def try_lock(self, connection: BaseDatabaseWrapper) -> LockAnswer:
-        """Take the pass lock at once or not at all; refused as well when this very session has it."""
+        """Try to acquire the pass lock without waiting; also refused when this session already holds it."""
         raise NotImplementedError
 
     def is_locked(self, connection: BaseDatabaseWrapper, token: Any) -> bool:
@@ -182,7 +182,7 @@ class NotifyDialect(Dialect):
         raise NotImplementedError
 
     def unlock(self, connection: BaseDatabaseWrapper, token: Any) -> None:
-        """Give the lock back; a lock that is already gone is no error."""
+        """Release the lock; a lock that no longer exists is not an error."""
         raise NotImplementedError
 
     def enter_pass(self, connection: BaseDatabaseWrapper) -> Any:
@@ -214,7 +214,7 @@ class NotifyDialect(Dialect):
     def insert_controls(
         self, connection: BaseDatabaseWrapper, kind: str, rows: Sequence[ControlRow]
     ) -> dict[tuple[int, int], int]:
-        """Insert those that are not there yet, in key order, in one statement; return {(key, key2): id} of the new."""
+        """Insert missing control rows in key order in one statement; return {(key, key2): id} of the new ones."""
         raise NotImplementedError
 
     def insert_mails(self, connection: BaseDatabaseWrapper, pass_id: UUID, rows: Sequence[MailRow]) -> None:

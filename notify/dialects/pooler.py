@@ -53,7 +53,7 @@ def pool_mode(connection: BaseDatabaseWrapper) -> PoolMode:
 
 
 def is_pooled(connection: BaseDatabaseWrapper) -> bool:
-    """Whether a pooler stands between: PgBouncer announces a process id of its own making."""
+    """Whether the connection goes through PgBouncer, which announces a process id of its own."""
     connection.ensure_connection()
     return bool(server_pid(connection) != connection.connection.info.backend_pid)
 

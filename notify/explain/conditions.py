@@ -72,7 +72,7 @@ def actual(events: QuerySet[Any, Any], condition: Any, keys: dict[str, int]) -> 
 
 
 def sentence(condition: Any, is_now: str = "") -> str:
-    """Say what a condition asks for, and what is there instead."""
+    """Describe what a condition requires and the actual value."""
     if isinstance(condition, NegatedExpression):
         return _("there must be no %(model)s like the one there is") % {"model": model_name(condition.expression)}
     if isinstance(condition, Exists):

@@ -132,7 +132,7 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
 
 
 def say_state(mail: MailQueue, using: str, now: datetime, is_whole: bool) -> Iterator[str]:
-    """Yield how the mail stands now and what to do about it."""
+    """Yield the current state of the mail and what to do about it."""
     values = {"mail": mail.pk, "worker": mail.worker, "problem": say_problem(mail), "at": moment(mail.sent_at)}
     if mail.state == MailState.QUEUED:
         yield from say_why_queued(mail, using, now, is_whole)

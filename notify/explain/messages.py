@@ -1,4 +1,4 @@
-"""What the engine has recorded as codes, said in the reader's language; what others have written stays as it is."""
+"""Recorded codes as sentences in the reader's language; texts of other origin are unchanged."""
 
 from collections.abc import Sequence
 from datetime import datetime

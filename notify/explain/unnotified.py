@@ -1,4 +1,4 @@
-"""Why an event has no message yet, or never will: what keeps it out, what is before it, what the last passes did."""
+"""Explains why an event has no message: failed conditions, events ahead of it, results of the last passes."""
 
 import os
 import socket

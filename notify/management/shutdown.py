@@ -1,4 +1,4 @@
-"""SIGTERM as a wish: finish what is in hand, then stop."""
+"""Graceful shutdown on SIGTERM: finish the current work, then stop."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def reporting_once() -> Iterator[None]:
-    """Keep out of the log what the report says, which is printed to the same terminal."""
+    """Do not log what the report prints to the same terminal."""
 
     def is_not_in_report(record: logging.LogRecord) -> bool:
         return not getattr(record, "is_in_report", False)
@@ -24,7 +24,7 @@ def reporting_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping_on_sigterm() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether SIGTERM has come; the handler of before is put back at the end."""
+    """Yield a function that returns whether SIGTERM was received; the previous handler is restored at the end."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread may have handlers; called from another, the process decides by itself.

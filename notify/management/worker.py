@@ -70,7 +70,7 @@ def work(
 
 
 def beat(using: str, lanes: int) -> None:
-    """Say that this process is there, also when nothing was due."""
+    """Write a heartbeat of this process, even if nothing was due."""
     try:
         record_sign_of_life(using=using, lanes=lanes)
     except losses(using) as error:
@@ -92,7 +92,7 @@ def run_round(using: str, lanes: int | None, is_stopping: Callable[[], bool]) ->
 
 
 def losses(using: str) -> tuple[type[Exception], ...]:
-    """Return what a database raises that goes away: as Django wraps it, and as its driver lets it through."""
+    """Return the exceptions of a lost database connection: Django's, and the driver's own."""
     return DatabaseError, InterfaceError, OutcomeNotWritten, cast(Any, connections[using]).Database.Error
 
 
@@ -123,7 +123,7 @@ class Files:
 
 
 def with_job_errors(report: RoundReport, is_stopping: Callable[[], bool]) -> RoundReport:
-    """Run the jobs that other apps have registered; return the round's report with what went wrong in them."""
+    """Run the jobs that other apps have registered; return the round's report with their errors."""
     errors = [f"{name}: {type(error).__name__}: {error}" for name, error in run_jobs(is_stopping) if error]
     return replace(report, error="; ".join([*([report.error] if report.error else []), *errors]))
 

@@ -156,7 +156,7 @@ def finished(
 
 
 def describe(step: Step, event: Event, recipients: Recipients, subject: str) -> tuple[Note, ...]:
-    """Return what is wrong with a message."""
+    """Return the problem of a message."""
     problems = []
     if step.template is not None:
         if not recipients.good:

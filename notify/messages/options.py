@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.core.exceptions import SuspiciousOperation
 from django.core.files.storage import storages
 from django.db.models.fields.files import FieldFile
 
@@ -33,6 +34,11 @@ RESERVED_HEADERS = frozenset(
 )
 #: Characters of a header's value; RFC 5322 section 2.1.1 has 998 for a line.
 HEADER_CHARS_MAX = 900
+
+#: Characters of a file's name, of which systems take 255 bytes, and of what makes its ending.
+NAME_CHARS_MAX, ENDING_CHARS_MAX = 200, 20
+#: Directions and isolates of writing, with which ``exe.pdf`` looks like ``fdp.exe``.
+NO_PART_OF_NAMES = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,7 @@ def as_attachment(given: Any) -> Attachment:
 
 def read_file(given: Attachment, left: int) -> File:
     """Read one attachment of at most so many bytes. Raises: UnusableAttachment."""
-    name = one_line(given.name or given.path.rpartition("/")[2]) or "attachment"
+    name = file_name(given.name or given.path.rpartition("/")[2])
     if given.content is not None:
         content = given.content() if callable(given.content) else given.content
         content = content.encode() if isinstance(content, str) else bytes(content)
@@ -192,6 +198,15 @@ def read_file(given: Attachment, left: int) -> File:
     return File(name, content, kind)
 
 
+def file_name(given: str) -> str:
+    """Return a name under which a file can be saved: no path, nothing that reorders it on a screen, short enough."""
+    name = NO_PART_OF_NAMES.sub("", one_line(given)).replace("/", "_").replace("\\", "_").strip(" .")
+    stem, dot, ending = name.rpartition(".")
+    if len(name) > NAME_CHARS_MAX and stem and len(ending) < ENDING_CHARS_MAX:
+        return stem[: NAME_CHARS_MAX - len(ending) - 1] + dot + ending
+    return name[:NAME_CHARS_MAX] or "attachment"
+
+
 def read_stored(given: Attachment, name: str, left: int) -> bytes:
     """Return a stored file's bytes, one more than may be at most. Raises: UnusableAttachment."""
     storage = storages[given.storage] if isinstance(given.storage, str) else given.storage
@@ -200,6 +215,6 @@ def read_stored(given: Attachment, name: str, left: int) -> bytes:
     try:
         with storage.open(given.path, "rb") as opened:
             content: bytes = opened.read(left + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SuspiciousOperation) as error:  # the last for a path outside of the storage
         raise UnusableAttachment(note("attachment_missing", name=given.path)) from error
     return content

@@ -1,9 +1,9 @@
 """
 Templates of one line turned into patterns, once per language and chunk; a trick for speed alone.
 
-Most subjects are a sentence with values in it. Such a template is translated once, and each event fills it in: thirty
-times as fast as rendering (docs/benchmarks.md, a pass that prepares 100,000 events), with the same result, as a test
-compares. All others are rendered by Django.
+Most subjects are a sentence with values in it. Such a template is translated once, and each event fills it in, with the
+same result as rendering, as a test compares: a pass over 10,000 events on SQLite takes 1.55 times the processor time
+without it. All others are rendered by Django.
 """
 
 from collections.abc import Callable, Mapping

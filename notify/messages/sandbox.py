@@ -5,8 +5,8 @@ No includes and no parents, no tag or filter that is not listed here, and a dott
 an attribute or a method.
 """
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
 from typing import Any
 
 from django.template import Engine, Library, Template, TemplateSyntaxError
@@ -37,9 +37,29 @@ FILTERS = (
     *("time", "timesince", "timeuntil", "title", "truncatechars", "truncatewords", "upper", "urlencode", "urlize"),
     *("wordcount", "yesno"),
 )
+#: Characters that a filter may return: ``{% with a=a|add:a %}`` in itself would otherwise double a value each time.
+VALUE_CHARS_MAX = 200_000
+
+
+def bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter that refuses to make a value larger than what may be. Raises, when rendered: ValueError."""
+
+    # Also copies what Django keeps on the function: whether it is safe and wants to know of escaping.
+    @wraps(function)
+    def filter_value(value: Any, *arguments: Any, **options: Any) -> Any:
+        if name == "join" and hasattr(value, "__len__") and len(value) * len(str(arguments[0])) > VALUE_CHARS_MAX:
+            raise ValueError(f"the filter {name} would make a value of more than {VALUE_CHARS_MAX} characters")
+        made = function(value, *arguments, **options)
+        if made is not value and hasattr(made, "__len__") and len(made) > VALUE_CHARS_MAX:
+            raise ValueError(f"the filter {name} made a value of more than {VALUE_CHARS_MAX} characters")
+        return made
+
+    return filter_value
+
+
 register = Library()
 register.tags.update({name: django_tags.tags[name] for name in TAGS} | dict(notify_tags.tags))
-register.filters.update({name: django_filters.filters[name] for name in FILTERS})
+register.filters.update({name: bounded(name, django_filters.filters[name]) for name in FILTERS})
 
 
 class SandboxEngine(Engine):
@@ -82,9 +102,12 @@ def compile_source(source: str) -> Template:
     """Return a text as a template. Raises: TemplateSyntaxError."""
     if len(source) > SOURCE_CHARS_MAX:
         raise TemplateSyntaxError(f"longer than {SOURCE_CHARS_MAX} characters")
-    compiled = Template(source.replace("\r\n", "\n"), engine=engine())
-    for variable in variables_in(compiled.nodelist, set()):
-        variable.__class__ = PlainVariable
+    try:
+        compiled = Template(source.replace("\r\n", "\n"), engine=engine())
+        for variable in variables_in(compiled.nodelist, set()):
+            variable.__class__ = PlainVariable
+    except RecursionError as error:
+        raise TemplateSyntaxError("nested too deeply") from error
     return compiled
 
 

@@ -88,7 +88,7 @@ def problems_of(step: Step, draft: Draft, samples: Sequence[Mapping[str, Any]], 
             continue
         try:
             unknown = sorted(names_of(compile_source(source)) - known)
-        except TemplateSyntaxError as error:
+        except (TemplateSyntaxError, RecursionError) as error:
             problems[part] = str(error)
         else:
             if unknown:

@@ -176,5 +176,7 @@ def preview_candidate(
         payload=json.loads(message.payload),
         tenant=message.tenant,
         due_at=now,
+        # Not the default of the database, which is an object as long as the row is not saved.
+        message_token="",
     )
     return preview_as_sent(mail, render_alone(mail), subject="", source=source)

@@ -116,7 +116,7 @@ def standing(around: Around, *, now: datetime, way: Way) -> Iterator[Fact]:
 
 
 def attempts_table(around: Around) -> Table:
-    """Return the attempts; what is longer than a line opens on request."""
+    """Return the attempts; texts longer than a line are collapsed."""
     head = [
         _("number"),
         _("recipient"),

@@ -79,7 +79,7 @@ class Source:
 
 @dataclass
 class Adoption:
-    """What came of it: rows seen, taken over (by kind), and known already or given twice."""
+    """The result: rows read, copied (by kind), and already known or duplicate."""
 
     rows: int = 0
     known: int = 0

@@ -51,7 +51,7 @@ class PassLock:
             raise LockLost(note("lock_taken"))
 
     def release(self) -> Note | None:
-        """Give the lock back; return what went wrong, None when nothing did."""
+        """Release the lock; return the error, or None."""
         try:
             self.dialect.unlock(self.connection, self.token)
         except DatabaseError as error:

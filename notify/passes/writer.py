@@ -162,7 +162,7 @@ def write_limited(
 
 
 def write_prepared(events: Sequence[Event], step: Step, context: PassContext, progress: StepProgress) -> None:
-    """Write events that stand for all of their key, and count what came of it."""
+    """Write coalesced events, and count the results."""
     progress.candidates += sum(len(event.members) for event in events)
     messages = make_messages(step, events, fold_local_part=context.conf.FOLD_LOCAL_PART, using=context.using)
     for part, new in write_isolating(messages, step, context, progress):
@@ -187,7 +187,7 @@ def scope_of(step: Step, context: PassContext) -> Scope:
 
 
 def write_events(events: Sequence[Event], step: Step, context: PassContext, progress: StepProgress) -> None:
-    """Write one chunk of events and count what came of it."""
+    """Write one chunk of events and count the results."""
     progress.candidates += len(events)
     unique: dict[Key, Event] = {}
     for event in events:

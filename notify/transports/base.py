@@ -27,7 +27,7 @@ class File(Protocol):
 
 @dataclass(frozen=True)
 class Email:
-    """One mail as it goes out: to these recipients in one transaction."""
+    """One mail as it is sent: to these recipients in one SMTP transaction."""
 
     sender: str
     #: Who is addressed now; a retry addresses fewer than ``to`` shows.
@@ -147,4 +147,4 @@ class Transport(Protocol):
         """
 
     def close(self) -> None:
-        """Give the connection back; a connection that is already gone is no error."""
+        """Release the connection; a connection that is already closed is not an error."""

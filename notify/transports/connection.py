@@ -33,7 +33,7 @@ class ReplyTooLong(smtplib.SMTPException):
 
 
 class Connection(smtplib.SMTP):
-    """One connection; ``deadline`` is a moment of the monotonic clock that ends whatever goes on."""
+    """One connection; ``deadline`` is the time on the monotonic clock at which every operation ends."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float, context: ssl.SSLContext | None = None) -> None:
         self.timeout_s, self.context = timeout_s, context

@@ -144,7 +144,7 @@ def http_answered(email: Email, error: Exception) -> list[Result]:
 
 
 def accepted(address: str, message: EmailMultiAlternatives) -> Result:
-    """Return what a backend that did not object lets us know of one recipient."""
+    """Return the result of one recipient as far as a backend without error reports it."""
     status = getattr(message, "anymail_status", None)
     known = getattr(status, "recipients", {}).get(wire_address(address)) if status else None
     if known is not None and known.status in ANYMAIL_REFUSED:

@@ -191,7 +191,7 @@ class SmtpTransport:
             self.close()
             if not is_used:
                 raise
-        # Servers end a conversation after some mails or some idle time. That is no trouble: begin another.
+        # Servers close a connection after some mails or some idle time: open another.
         try:
             return self.converse(email, packed, give_up_at)
         except VerdictUnclear:
@@ -221,7 +221,7 @@ class SmtpTransport:
         return others + self.hand_over(accepted, message, give_up_at)
 
     def commands(self, email: Email, message: bytes) -> list[str]:
-        """Return what is sent before the body."""
+        """Return the commands before the body."""
         size = f" SIZE={len(message)}" if self.wire.has_extn("size") else ""
         return [
             f"MAIL FROM:<{email.envelope_sender or envelope_address(email.sender)}>{size}",
@@ -230,7 +230,7 @@ class SmtpTransport:
         ]
 
     def ask(self, email: Email, message: bytes, give_up_at: float) -> Answers:
-        """Send the commands before the body: all at once where the server lets us (RFC 2920), else one by one."""
+        """Send the commands before the body: pipelined if the server supports it (RFC 2920), otherwise one by one."""
         commands = self.commands(email, message)
         if self.announced and self.announced != commands:
             self.close()

@@ -121,7 +121,7 @@ class BatchCommand(PlanCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--actor", default="", help="who does it; kept in the receipt")
-        parser.add_argument("--dry-run", action="store_true", help="do everything, then undo it")
+        parser.add_argument("--dry-run", action="store_true", help="apply the change, then roll it back")
 
     def run(self, kind: str, options: dict[str, Any]) -> None:
         """Apply the plan as a change of this kind."""

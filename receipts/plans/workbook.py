@@ -1,5 +1,5 @@
 """
-A workbook read by openpyxl, strictly: what it would mend, drop or guess is a refusal. Runs in the child process only.
+Strict reading with openpyxl: what it would repair, drop or guess is refused. Runs in the child process only.
 
 openpyxl's reader is driven part by part instead of through ``load_workbook``, so that inflated bytes, rows and cells
 are counted while they come, and a hidden row, an error or a formula is seen before anything is made of it.

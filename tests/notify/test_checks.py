@@ -201,6 +201,25 @@ def test_flagged_rows_without_an_index_are_a_warning() -> None:
     assert found() == ["notify.W001"]
 
 
+def test_the_index_that_is_advised_names_the_field_of_a_primary_key() -> None:
+    class Flagged(FlaggedStep):
+        kind = "flagged"
+        template = "order"
+        flag = "done"
+        flag_key = "pk"
+
+        def events(self, scope: Scope) -> Any:
+            return Reminder.objects.filter(done=False).values(key=F("pk"), event_at=F("at"))
+
+        def flagged(self) -> Any:
+            return Reminder.objects.all()
+
+    register(Flagged)
+
+    [warning] = [message for message in run_checks(tags=["notify"]) if message.id == "notify.W001"]
+    assert "fields=['id']" in str(warning.hint)
+
+
 @pytest.mark.parametrize("breaker", [0, -1, "5", None, 1.5])
 def test_a_breaker_that_is_no_number_above_zero_is_an_error(breaker: Any) -> None:
     register(type("Odd", (Sound,), {"breaker": breaker}))

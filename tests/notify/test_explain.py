@@ -249,6 +249,7 @@ def test_each_kind_has_its_bodies_in_each_language_without_missing_values(kind, 
     finally:
         loading.clear_cache()
 
+    assert "object at" not in preview.headers["Message-ID"]
     assert "MISSING" not in preview.subject + preview.text + preview.html
     assert f'lang="{language}"' in preview.html
     english = preview_example(kind, language="en")

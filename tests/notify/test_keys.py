@@ -359,6 +359,9 @@ def test_the_text_for_sql_server():
         (Composite, "1/FV", "has 2 parts; this key has 3"),
         (Composite, "x/FV/2026-01-01", "'x' is no whole number"),
         (Composite, "1/FV/yesterday", "'yesterday' is no date"),
+        (Composite, f"{2**63}/FV/2026-01-01", "is no whole number"),
+        (InvoiceIssued, "a\0b", "is no text"),
+        (InvoiceIssued, "\ud800", "is no text"),
     ],
 )
 def test_a_key_that_cannot_be_one_is_refused_in_words(add_step, step, text, said):

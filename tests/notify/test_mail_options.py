@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from notify.checks import check_step
 from notify.delivery.runner import deliver_due
-from notify.errors import WrongAddress
-from notify.messages.options import File
+from notify.errors import UnusableAttachment, WrongAddress
+from notify.messages.options import File, read_file
 from notify.models import Attempt, AttemptOutcome, MailQueue
 from notify.operations.preview import preview_event, preview_mail
 from notify.steps import Attachment, Step
@@ -261,6 +261,30 @@ def test_a_file_may_have_any_name(name):
     assert part.get_filename() == name
     assert max(map(len, data.split(b"\r\n"))) <= 998
     assert data.isascii()
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("../../etc/passwd", "_.._etc_passwd"),
+        ("..\\..\\x.exe", "_.._x.exe"),
+        ("FV/2026/1.pdf", "FV_2026_1.pdf"),
+        ("a\nb.pdf", "a b.pdf"),
+        ("x" * 300 + ".pdf", "x" * 196 + ".pdf"),
+        ("x" * 300, "x" * 200),
+        ("invoice\u202efdp.exe", "invoicefdp.exe"),
+        ("日本.pdf", "日本.pdf"),
+        ("..", "attachment"),
+    ],
+)
+def test_a_file_s_name_can_be_saved_anywhere(given, name):
+    assert read_file(Attachment(name=given, content=b"x"), 1).name == name
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "\0"])
+def test_a_path_outside_of_the_storage_is_a_missing_file(storage, path):
+    with pytest.raises(UnusableAttachment):
+        read_file(Attachment(path=path, name="x"), 1000)
 
 
 def test_a_missing_file_blocks_that_mail_and_says_so(issued, storage):

@@ -144,6 +144,43 @@ def test_a_mail_that_waits_loses_that_recipient(server):
     assert mail.state == "sent"
 
 
+def test_a_mail_that_waits_loses_copies_sender_and_reply_addresses_and_is_sent(server):
+    options = {
+        "from_email": "Ann <ann@example.org>",
+        "reply_to": ["Ann <ann@example.org>", "office@example.org"],
+        "cc": ["ann@example.org", "books@example.org"],
+        "bcc": ["ANN@example.org"],
+        "headers": {"X-Clerk": "ann@example.org"},
+    }
+    mail = make_mail(to=("ben@example.org",), payload={"n": 1, "$mail": options})
+
+    forget_address("ann@example.org")
+    mail.refresh_from_db()
+    assert mail.payload == {
+        "n": 1,
+        "$mail": {
+            "reply_to": ["office@example.org"],
+            "cc": ["books@example.org"],
+            "bcc": [],
+            "headers": {"X-Clerk": "[erased]"},
+        },
+    }
+    deliver_due(transport=server.transport())
+
+    assert server.recipients() == ["ben@example.org", "books@example.org"]
+    mail.refresh_from_db()
+    assert mail.state == "sent"
+
+
+def test_a_withdrawn_mail_is_cleaned_too_and_stays_withdrawn():
+    mail = make_mail(state="withdrawn", payload={"$mail": {"cc": ["ann@example.org"]}}, to=("ann@example.org",))
+
+    forget_address("ann@example.org")
+
+    mail.refresh_from_db()
+    assert (mail.state, mail.recipients, mail.payload) == ("withdrawn", [], {"$mail": {"cc": []}})
+
+
 def test_each_spelling_is_erased():
     mail = make_mail(to=("ann@bücher.example", "ann@xn--bcher-kva.example", "ann@buecher.example"))
 

@@ -201,6 +201,20 @@ def test_a_dot_reads_mappings_and_lists_and_calls_nothing():
     assert called == []
 
 
+def test_nesting_has_an_end():
+    with pytest.raises(TemplateSyntaxError, match="nested too deeply"):
+        compile_source("{% if x %}" * 700 + "{% endif %}" * 700)
+
+
+@pytest.mark.parametrize("grow", ["a=a|add:a", "a=a|join:a"])
+def test_no_filter_makes_values_of_any_size(grow):
+    source = "{% with " + grow + " %}"
+    compiled = compile_source(source * 25 + "{{ a|length }}" + "{% endwith %}" * 25)
+
+    with pytest.raises(ValueError, match="more than 200000 characters"):
+        compiled.render(Context({"a": "xxxx"}))
+
+
 def test_html_escapes_values():
     assert compile_source("<b>{{ x }}</b>").render(Context({"x": "<i>"})) == "<b>&lt;i&gt;</b>"
 

@@ -13,7 +13,7 @@ from ...people.groups import ALL_TENANTS_GROUP, Made, make_groups
 class Command(KwitCommand):
     """Make the ready-made groups, or bring them up to date."""
 
-    help = "Make the ready-made groups viewer, operator, approver and auditor, or bring them up to date."
+    help = "Create or update the groups viewer, operator, approver and auditor."
     database_help = "the database that has the groups"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -21,7 +21,7 @@ class Command(KwitCommand):
         parser.add_argument(
             "--all-tenants",
             action="store_true",
-            help=f"also make the group {ALL_TENANTS_GROUP}, whose members see the rows of every tenant",
+            help=f"also create the group {ALL_TENANTS_GROUP}, whose members see the rows of every tenant",
         )
 
     def handle(self, *, all_tenants: bool, database: str | None, **options: Any) -> None:

@@ -16,7 +16,7 @@ from ...people.members import join, leave
 class Command(KwitCommand):
     """Say to which tenants a user belongs, or change it."""
 
-    help = "Say to which tenants a user belongs, or change it."
+    help = "Show or change the tenants that a user belongs to."
     database_help = "the database that has the users"
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from ...people.tokens import NameTaken, make_token, revoke_tokens
 class Command(KwitCommand):
     """Make, list and revoke the tokens by which programs read the API."""
 
-    help = "Make, list and revoke the tokens by which programs read the API."
+    help = "Create, list and revoke the tokens with which programs read the API."
     database_help = "the database that has the users"
 
     def add_arguments(self, parser: ArgumentParser) -> None:

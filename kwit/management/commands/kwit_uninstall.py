@@ -20,8 +20,8 @@ class Command(KwitCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--dry-run", action="store_true", dest="is_dry_run", help="name it all, remove nothing")
-        parser.add_argument("--with-receipts", action="store_true", help="remove receipts, too")
+        parser.add_argument("--dry-run", action="store_true", dest="is_dry_run", help="list everything, remove nothing")
+        parser.add_argument("--with-receipts", action="store_true", help="remove receipts as well")
         parser.add_argument("--no-input", action="store_false", dest="is_interactive", help="do not ask")
 
     def handle(self, *, is_dry_run: bool, with_receipts: bool, is_interactive: bool, **options: Any) -> None:

@@ -9,7 +9,7 @@ from ...errors import SinkUnusable
 from .base import deliver_claimed
 
 
-# Late: a worker that dies gives the portion back to the broker. Twice is no harm, the claim sees to that.
+# Late: a worker that dies gives the portion back to the broker. A second run is harmless because of the claim.
 @shared_task(name="notify.deliver_claimed", acks_late=True, ignore_result=True)  # type: ignore[untyped-decorator]
 def deliver(worker: str, ids: Sequence[int], using: str) -> None:
     """Deliver one portion."""

@@ -13,21 +13,21 @@ from ..command import NotifyCommand
 class Command(NotifyCommand):
     """Write a control row for each key of an existing table; exit 1 and change nothing when a row is faulty."""
 
-    help = "Take over the keys of another control table, so that nothing is notified twice at the change-over."
+    help = "Copy the keys of another control table, so that nothing is notified twice at the change-over."
     database_help = "the database of both tables"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""
         parser.add_argument("--from", dest="table", required=True, metavar="TABLE", help="TABLE or SCHEMA.TABLE")
         kinds = parser.add_mutually_exclusive_group(required=True)
-        kinds.add_argument("--kind-column", metavar="COLUMN", help="the column that tells the kind")
+        kinds.add_argument("--kind-column", metavar="COLUMN", help="the column of the kind")
         kinds.add_argument("--kind", metavar="KIND", help="all rows are of this kind")
         parser.add_argument("--key-column", default="key", metavar="COLUMN", help="the column of the key (key)")
         parser.add_argument("--key2-column", metavar="COLUMN", help="the column of key2; without it key2 is 0")
         parser.add_argument(
             "--map", action="append", default=[], type=pair, dest="pairs", metavar="OLD=NEW", help="rename a kind"
         )
-        parser.add_argument("--dry-run", action="store_true", dest="is_dry_run", help="say what would be taken over")
+        parser.add_argument("--dry-run", action="store_true", dest="is_dry_run", help="show what would be copied")
 
     def handle(self, *, database: str | None, is_json: bool, is_dry_run: bool, pairs: Any, **options: Any) -> None:
         """Take the keys over."""

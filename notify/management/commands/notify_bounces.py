@@ -28,7 +28,7 @@ class Command(NotifyCommand):
         source = parser.add_mutually_exclusive_group()
         source.add_argument("--maildir", metavar="DIR", help="read the new messages of this Maildir")
         source.add_argument("--imap", metavar="URL", help="read the unseen messages there; - reads the URL from stdin")
-        parser.add_argument("--recipient", default="", metavar="ADDRESS", help="whom the message on stdin came for")
+        parser.add_argument("--recipient", default="", metavar="ADDRESS", help="recipient of the message on stdin")
         parser.add_argument("--limit", type=number_from(1), default=1000, metavar="N", help="read at most N messages")
 
     def handle(self, **options: Any) -> None:

@@ -18,7 +18,7 @@ from ..shutdown import reporting_once, stopping_on_sigterm
 class Command(NotifyCommand):
     """Send what is due; exit 0 unless the channel is in trouble (1): then no mail has lost an attempt."""
 
-    help = "Send what is due, once; what fails is marked and the others go on."
+    help = "Send due mails once; a failed mail is marked and the others continue."
     # A step that is faulty fails alone; checking all of them at each start would only take time.
     requires_system_checks = ()
     database_help = "the database to run on"
@@ -29,7 +29,7 @@ class Command(NotifyCommand):
         parser.add_argument("--lanes", type=number_from(1), metavar="N", help="connections at once (NOTIFY_LANES)")
 
     def handle(self, *, database: str | None, limit: int | None, lanes: int | None, **options: Any) -> None:
-        """Deliver; SIGTERM lets each lane finish its mail."""
+        """Deliver; on SIGTERM each lane finishes its current mail."""
         try:
             with self.own_stdout(), reporting_once(), stopping_on_sigterm() as is_stopping:
                 report = send_due(using=database, limit=limit, lanes=lanes, is_stopping=is_stopping)

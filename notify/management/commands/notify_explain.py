@@ -13,8 +13,8 @@ from ..command import NotifyCommand
 class Command(NotifyCommand):
     """Explain whether and when one event was notified and the state of its message, or why it was not."""
 
-    help = "Say for one event whether and when it was notified, what became of the message, or why it was not."
-    database_help = "the database to look at"
+    help = "Explain whether and when one event was notified and the state of its message, or why it was not."
+    database_help = "the database to read"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options of the contract."""

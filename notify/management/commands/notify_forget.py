@@ -13,7 +13,7 @@ from ..command import NotifyCommand
 class Command(NotifyCommand):
     """Erase an address."""
 
-    help = "Erase an address from queues, attempts, log and suppression list, and say where it was."
+    help = "Erase an address from queues, attempts, log and suppression list, and print where it was."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""

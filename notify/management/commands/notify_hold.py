@@ -17,7 +17,7 @@ from ..command import NotifyCommand, mails_of
 class Command(NotifyCommand):
     """Keep queued mails from going out until they are released."""
 
-    help = "Keep queued mails from going out until they are released (notify_release)."
+    help = "Hold queued mails until they are released (notify_release)."
     database_help = "the database to work on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -39,10 +39,8 @@ class Command(NotifyCommand):
         parser.add_argument(
             "--wait", type=seconds, default=0, dest="wait_s", metavar="SECONDS", help="wait for a busy lock"
         )
-        parser.add_argument(
-            "--full", action="store_true", dest="is_full", help="look at all events, not at the window only"
-        )
-        parser.add_argument("--dry-run", action="store_true", dest="is_dry_run", help="say what would be queued")
+        parser.add_argument("--full", action="store_true", dest="is_full", help="scan all events, not only the window")
+        parser.add_argument("--dry-run", action="store_true", dest="is_dry_run", help="show what would be queued")
         parser.add_argument(
             "--baseline", action="store_true", dest="is_baseline", help="mark all present events without messages"
         )
@@ -53,7 +51,7 @@ class Command(NotifyCommand):
             help="mark the events since this moment without messages, after a restore (docs/restoring.md)",
         )
         parser.add_argument(
-            "--pass-id", type=UUID, metavar="UUID", help="the id in the run log, for who wants to follow the pass"
+            "--pass-id", type=UUID, metavar="UUID", help="the id in the run log, for programs that follow the pass"
         )
         parser.add_argument(
             "--check", action="store_true", dest="is_check", help="run nothing: say whether passes are overdue (exit 1)"
@@ -61,7 +59,7 @@ class Command(NotifyCommand):
         parser.add_argument("--fail-on-skip", action="store_true", help=f"exit {EXIT_TRY_AGAIN} when the lock is busy")
 
     def handle(self, *, database: str | None, fail_on_skip: bool, is_check: bool, **options: Any) -> None:
-        """Run the pass; SIGTERM lets it finish the chunk in hand."""
+        """Run the pass; on SIGTERM it finishes the current chunk."""
         if is_check:
             self.check_rhythm(database or router.db_for_write(RunLog))
             return

@@ -16,7 +16,7 @@ class Command(NotifyCommand):
     """Show an event's mail: the queued one, what a pass would queue now, or the kind's example."""
 
     help = "Show an event's mail as its recipients get it; without KEY the kind's example."
-    database_help = "the database to look at"
+    database_help = "the database to read"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""

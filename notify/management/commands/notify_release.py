@@ -19,7 +19,7 @@ from ..command import NotifyCommand, mails_of
 class Command(NotifyCommand):
     """Let blocked and uncertain mails go, correct or confirm one, or end a channel's pause."""
 
-    help = "Let blocked and uncertain mails go, correct or confirm them, or end a channel's pause."
+    help = "Release, correct or confirm blocked and uncertain mails, or end a channel's pause."
     database_help = "the database to work on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -28,7 +28,7 @@ class Command(NotifyCommand):
         parser.add_argument("--to", metavar="ADDRESSES", help="correct the recipients of the one mail first")
         parser.add_argument("--subject", metavar="TEXT", help="correct the subject of the one mail first")
         parser.add_argument(
-            "--confirm", action="store_true", dest="is_confirmed", help="take uncertain mails as sent; send nothing"
+            "--confirm", action="store_true", dest="is_confirmed", help="record uncertain mails as sent; send nothing"
         )
         parser.add_argument("--channel", metavar="NAME", help="end the pause of this channel")
         parser.add_argument(

@@ -16,7 +16,7 @@ from ..command import NotifyCommand, mails_of
 class Command(NotifyCommand):
     """Queue failed and partial mails again, for whoever has not got them."""
 
-    help = "Queue failed and partial mails again, for whoever has not got them."
+    help = "Queue failed and partial mails again, for recipients who do not have them."
     database_help = "the database to work on"
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from ..worker import RoundReport, work
 class Command(NotifyCommand):
     """Run a pass and a delivery again and again, for containers and services; SIGTERM ends it cleanly."""
 
-    help = "Run a pass and a delivery again and again, until SIGTERM; PostgreSQL's NOTIFY kwit wakes it."
+    help = "Run passes and deliveries in a loop until SIGTERM; PostgreSQL's NOTIFY kwit wakes it."
     # A step that is faulty fails alone; checking all of them at each start would only take time.
     requires_system_checks = ()
     database_help = "the database to run on"

@@ -15,12 +15,12 @@ class Command(KwitCommand):
     # Checks may open the database, and which one that is has yet to be decided; migrate and runserver check.
     requires_system_checks = ()
 
-    help = "Set up a database, play the story on real rows, then serve the admin until Ctrl-C."
-    database_help = "where the story plays"
+    help = "Set up a database, run the scripted example on it, then serve the admin until Ctrl-C."
+    database_help = "the database to use"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare what ``make demo`` passes on."""
-        parser.add_argument("--serve", type=int, choices=[0, 1], default=1, help="0 ends after the story")
+        parser.add_argument("--serve", type=int, choices=[0, 1], default=1, help="0 ends after the example")
         parser.add_argument("--port", type=int, default=8000, help="where the admin listens (8000)")
 
     def handle(self, *, serve: int, port: int, database: str | None, is_json: bool, **options: Any) -> None:

@@ -20,7 +20,7 @@ from ...seeding import Plan, SeedRefused, seed
 class Command(KwitCommand):
     """Make orders, lines, advices, comments and contacts, the same each time for the same seed and end."""
 
-    help = "Make any amount of sample business beside what is there, the same each time for one --seed and --until."
+    help = "Add any amount of sample data, the same each time for one --seed and --until."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the amounts."""

@@ -24,7 +24,7 @@ class Command(ReceiptsCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("change_id", metavar="CHANGE_ID")
-        parser.add_argument("--proof", action="store_true", help="write the .tlog-proof of the sealed receipt, too")
+        parser.add_argument("--proof", action="store_true", help="also write the .tlog-proof of the sealed receipt")
         parser.add_argument("--output", metavar="FILE", help="with --proof: where to; -: on stdout, and nothing else")
 
     def handle(self, *args: Any, **options: Any) -> None:

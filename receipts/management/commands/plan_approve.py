@@ -19,7 +19,7 @@ class Command(ReceiptsCommand):
             "plan", type=int, metavar="PLAN", help="the number that plan_store or plan_list has printed"
         )
         parser.add_argument("--approver", required=True, help="an active user who may approve plans; not its author")
-        parser.add_argument("--digest", required=True, help="of the content that the approver has looked at")
+        parser.add_argument("--digest", required=True, help="of the content that the approver has read")
 
     def handle(self, *args: Any, **options: Any) -> None:
         pk, digest, alias = options["plan"], options["digest"], self.alias(options)

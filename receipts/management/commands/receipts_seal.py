@@ -26,7 +26,7 @@ class Command(ReceiptsCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--full", action="store_true", help="look at all receipts; done once a day anyway")
+        parser.add_argument("--full", action="store_true", help="scan all receipts; done once a day anyway")
         parser.add_argument(
             "--witness",
             action="append",

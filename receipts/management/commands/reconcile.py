@@ -32,8 +32,8 @@ class Command(ReceiptsCommand):
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("change_ids", nargs="*", default=[], metavar="CHANGE_ID")
         which.add_argument("--all", action="store_true", help="every receipt there is")
-        parser.add_argument("--record", action="store_true", help="keep the results in receipts_reconciliation")
-        parser.add_argument("--actor", default="", help="with --record: who looked")
+        parser.add_argument("--record", action="store_true", help="store the results in receipts_reconciliation")
+        parser.add_argument("--actor", default="", help="with --record: who compared")
         parser.add_argument("--run", type=int, metavar="ID", help="with --all: the run that the admin has asked for")
 
     def handle(self, *args: Any, **options: Any) -> None:
