@@ -58,8 +58,10 @@ def copy(tmp_path_factory):
 def corrected(path: Path, plan: Path) -> Path:
     """Write the revision and quantity of the only line into the plan."""
     import sqlite3
+    from contextlib import closing
 
-    with sqlite3.connect(path) as database:
+    # Closed, or the last of the command's connections would leave a log behind that a reader writes into the file.
+    with closing(sqlite3.connect(path)) as database, database:
         pk, revision, qty = database.execute("SELECT id, revision, qty FROM portal_orderline").fetchone()
         database.execute("UPDATE portal_orderline SET state = 'pending'")
     target = {"id": pk, "revision": revision, "qty": qty}

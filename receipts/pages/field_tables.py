@@ -72,11 +72,11 @@ def compared_cell(approved: Any, now: Mapping[str, Any] | None, name: str) -> Ce
 
 
 def columns_of(targets: Sequence[Target]) -> list[str]:
-    """Return the columns of targets, in the order of the first one that has them."""
-    found: dict[str, None] = {}
-    for target in targets:
-        found |= dict.fromkeys(name for name in target._asdict() if name != "id")
-    return list(found)
+    """Return the columns of targets: what is compared, then what is set; a stored plan does not keep their order."""
+    if not any(isinstance(target, FieldTarget) for target in targets):
+        return ["revision", "qty"]
+    found = {name for target in targets for name in target._asdict() if name != "id"}
+    return sorted(found, key=lambda name: (name.startswith(SET), name))
 
 
 def state_of(kind: str) -> str:
@@ -90,7 +90,7 @@ def state_of(kind: str) -> str:
 
 def audit_table(rows: Sequence[AuditRow]) -> Table:
     """Return audit rows with before and after of each field."""
-    names = list(dict.fromkeys(name for row in rows for name in row.fields or {}))
+    names = sorted({name for row in rows for name in row.fields or {}})
     head = [_("id"), *(_("%s: before → after") % name for name in names)]
     lines = [
         Row(cells=[Cell(text=row.target_id, is_number=True), *(change_cell(row.fields or {}, name) for name in names)])
