@@ -30,7 +30,7 @@ from .keys import EventKey, UuidKey, kind_of
 from .messages.coalesce import EVENTS
 from .messages.names import unknown_names
 from .messages.values import ALWAYS
-from .models import KIND_LENGTH_MAX, Attempt, Channel, Control, Epoch, MailQueue, RunLog
+from .models import KIND_LENGTH_MAX, Attempt, Channel, Control, MailQueue, RunLog
 from .steps import FlaggedStep, Scope, Step, columns_of, registered
 
 #: Reused keys that a finding names.
@@ -57,7 +57,7 @@ def check_variables(**kwargs: Any) -> list[CheckMessage]:
 
 @register("notify")
 def check_steps(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002 to E012, W001, W003, W008: what a step declares does not fit together."""
+    """E002 to E013, W001, W003, W008: what a step declares does not fit together."""
     return [message for step in registered() for message in check_step(step)]
 
 
@@ -110,7 +110,7 @@ def check_parts(step: Step) -> Iterator[CheckMessage]:
         yield from check_flag(step)
         if step.coalesce:
             hint = "Remove coalesce: the flag says of each row whether its event has had its message."
-            yield Error("a flagged step cannot coalesce", hint=hint, obj=type(step), id="notify.E011")
+            yield Error("a flagged step cannot coalesce", hint=hint, obj=type(step), id="notify.E013")
 
 
 def check_keys(step: Step, events: QuerySet[Any, Any]) -> Iterator[CheckMessage]:
@@ -369,17 +369,6 @@ def check_row_security(alias: str) -> Iterator[CheckMessage]:
         else:
             text = f"row-level security filters {table} for this login: events that it hides are never notified"
             yield Warning(text, hint=hint, obj=alias, id="notify.W014")
-
-
-@register(Tags.database, DOCTOR, deploy=True)
-@on_database
-def check_epoch(alias: str) -> Iterator[CheckMessage]:
-    """E024: the database was restored from a backup, and delivery waits."""
-    waiting = Epoch.objects.using(alias).filter(waiting_since__isnull=False).first()
-    if waiting is not None:
-        hint = "Follow docs/restoring.md; at its end: manage.py notify_release --restored"
-        text = f"the database looks restored from a backup: delivery waits since {waiting.waiting_since:%Y-%m-%d %H:%M}"
-        yield Error(text, hint=hint, obj=alias, id="notify.E024")
 
 
 @register(Tags.database, DOCTOR, deploy=True)

@@ -9,21 +9,21 @@ from urllib.parse import unquote, urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.urls import NoReverseMatch, reverse
 
 from .addresses import is_address, parse_mailbox
+from .checks import DOCTOR, on_database
 from .conf import conf
+from .delivery.epoch import try_mark_ahead, try_waiting
 from .errors import WrongAddress
 from .steps import Step, registered
 from .transports.factory import find_transport
 from .transports.smtp import TIMEOUT_S, SmtpTransport
 
-#: What ``manage.py doctor`` runs.
-DOCTOR = "kwit"
 #: The characters of an address of RFC 3986.
 URI = re.compile(r"[A-Za-z0-9:/?#@!$&'()*+,;=._~%\[\]-]{1,900}")
 
@@ -170,3 +170,25 @@ def body_findings(step: Step) -> Iterator[CheckMessage]:
         yield Warning(f"the template {name} does not exist", hint=hint, obj=type(step), id="notify.W006")
     except TemplateSyntaxError as error:
         yield Warning(f"the template {name} is faulty: {error}", hint="Correct it.", obj=type(step), id="notify.W006")
+
+
+@register(Tags.database, DOCTOR, deploy=True)
+@on_database
+def check_epoch(alias: str) -> Iterator[CheckMessage]:
+    """E024: the database was restored from a backup: delivery waits, or the next one will; E027: nobody can know."""
+    hint = "Follow docs/restoring.md; at its end: manage.py notify_release --restored"
+    if (waiting := try_waiting(alias)) is not None:
+        text = f"the database looks restored from a backup: delivery waits since {waiting.waiting_since:%Y-%m-%d %H:%M}"
+        yield Error(text, hint=hint, obj=alias, id="notify.E024")
+        return
+    try:
+        mark = try_mark_ahead(using=alias, settings=conf())
+    except ImproperlyConfigured:
+        return  # E001 says so
+    except (OSError, ValueError) as error:
+        text = f"the file of EPOCH_FILE cannot be read: {error}"
+        yield Error(text, hint="Let the services read and write it.", obj=alias, id="notify.E027")
+        return
+    if mark is not None:
+        text = "the database looks restored from a backup: the next delivery will wait"
+        yield Error(text, hint=hint, obj=alias, id="notify.E024")

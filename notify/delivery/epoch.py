@@ -31,6 +31,10 @@ class Mark:
     database: UUID
     number: int
 
+    def is_ahead_of(self, epoch: Epoch | None) -> bool:
+        """Return whether the file knows more than its database, or another one: the database was restored."""
+        return epoch is None or self.database != epoch.database or self.number > epoch.number
+
 
 def try_begin_delivery(*, using: str, now: datetime, settings: Conf) -> Note | None:
     """
@@ -45,7 +49,7 @@ def try_begin_delivery(*, using: str, now: datetime, settings: Conf) -> Note | N
         return None
     path, epoch = path_for(settings, using), epoch or create_epoch(using)
     mark = read_mark(path)
-    if mark is not None and (mark.database != epoch.database or mark.number > epoch.number):
+    if mark is not None and mark.is_ahead_of(epoch):
         Epoch.objects.using(using).filter(pk=Epoch.ONLY).update(waiting_since=now, file_number=mark.number)
         return waiting_note(Epoch.objects.using(using).get(pk=Epoch.ONLY))
     advance(path, using=using)
@@ -81,21 +85,35 @@ def advance(path: Path, *, using: str) -> None:
 
 def accept_restored(*, using: str | None = None, settings: Conf) -> bool:
     """
-    Let delivery go on with the database as it is; return whether it was waiting.
+    Let delivery go on with the database as it is; return whether it was waiting, or the next one would have.
 
-    Transaction: its own.
+    Transaction: its own. Raises: OSError or ValueError, when the file cannot be read or written.
     """
     using = using or router.db_for_write(Epoch)
+    is_waiting = try_waiting(using) is not None
+    mark = None if is_waiting else try_mark_ahead(using=using, settings=settings)
+    if not is_waiting and mark is None:
+        return False
+    rows = Epoch.objects.using(using).filter(pk=Epoch.ONLY)
+    if not rows.exists():
+        create_epoch(using)
     with transaction.atomic(using=using, durable=True):
-        rows = Epoch.objects.using(using).filter(pk=Epoch.ONLY, waiting_since__isnull=False)
-        epoch = rows.select_for_update().first()
-        if epoch is None:
-            return False
-        number = max(epoch.number, epoch.file_number or 0)
+        epoch = rows.select_for_update().get()
+        number = max(epoch.number, epoch.file_number or 0, mark.number if mark else 0)
         rows.update(waiting_since=None, file_number=None, number=number)
     if settings.EPOCH_FILE:
         write_mark(path_for(settings, using), Mark(epoch.database, number))
     return True
+
+
+def try_mark_ahead(*, using: str, settings: Conf) -> Mark | None:
+    """Return what the file keeps when the database is behind it, None when it is not. Raises: OSError, ValueError."""
+    if not settings.EPOCH_FILE:
+        return None
+    # The file first: a delivery in between counts up the database before its file.
+    mark = read_mark(path_for(settings, using))
+    epoch = Epoch.objects.using(using).filter(pk=Epoch.ONLY).first()
+    return mark if mark is not None and mark.is_ahead_of(epoch) else None
 
 
 def path_for(settings: Conf, using: str) -> Path:
@@ -130,4 +148,4 @@ def try_waiting(using: str) -> Epoch | None:
     return Epoch.objects.using(using).filter(pk=Epoch.ONLY, waiting_since__isnull=False).first()
 
 
-__all__ = ["accept_restored", "try_begin_delivery", "try_waiting"]
+__all__ = ["accept_restored", "try_begin_delivery", "try_mark_ahead", "try_waiting"]

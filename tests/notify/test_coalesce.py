@@ -200,7 +200,7 @@ def test_the_example_of_one_event_can_be_previewed(each: None) -> None:
 
 def test_a_flagged_step_cannot_coalesce_and_events_is_a_known_name(each: None) -> None:
     ids = [found.id for found in checks.check_step(type("Both", (Lined,), {"coalesce": True})())]
-    assert "notify.E011" in ids
+    assert "notify.E013" in ids
     assert [found for found in checks.check_step(EachComment()) if found.id == "notify.W008"] == []
 
 

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import DEFAULT_DB_ALIAS, connection, transaction
 from django.test import Client
 
-from notify import checks
+from notify import checks, mail_checks
 from notify.delivery import epoch
 from notify.delivery.runner import deliver_due
 from notify.dialects import dialect_of
@@ -110,6 +110,34 @@ def test_an_older_whole_database_waits_and_sends_nothing_twice_when_the_steps_ar
     assert max(sent.values()) == 1
 
 
+@pytest.mark.parametrize("has_row", [True, False])
+def test_a_restore_is_recognised_and_accepted_before_any_delivery(epoch_file: Path, has_row: bool) -> None:
+    """The services are stopped and every mail is held, so that no delivery has found anything; or counted, before."""
+    sent: Counter[str] = Counter()
+    if has_row:
+        comments(1)
+        run_pass()
+        deliver(sent)
+    comments(2)
+    run_pass()
+    dump = back_up(*ENGINE, *BUSINESS)
+    deliver(sent)
+    number = json.loads(epoch_file.read_text())["number"]
+    restore(dump, *BUSINESS, *ENGINE)
+    held = list(MailQueue.objects.filter(state="queued").values_list("pk", flat=True))
+
+    assert call("notify_hold", "--all", "--reason", "restored") == {"held": 2}
+    assert [found.id for found in mail_checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])] == ["notify.E024"]
+    assert call("notify_release", "--restored")["accepted"] == 1
+    assert list(mail_checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])) == []
+    assert call("notify_release", "--restored")["accepted"] == 0
+    assert call("notify_release", str(held[0]))["released"] == 1
+    report = deliver(Counter())
+
+    assert (report.sent, report.error) == (1, "")
+    assert json.loads(epoch_file.read_text())["number"] == Epoch.objects.get().number == number + 1
+
+
 def test_control_without_the_steps_an_older_database_sends_again(configure: Any) -> None:
     configure(EPOCH_FILE="")
     sent: Counter[str] = Counter()
@@ -183,6 +211,14 @@ def test_a_file_that_cannot_be_written_stops_no_mail_and_is_logged(
     assert "a restored database cannot be recognised" in caplog.text
 
 
+def test_a_file_that_cannot_be_read_is_reported(epoch_file: Path) -> None:
+    epoch_file.write_text("[]")
+
+    assert [found.id for found in mail_checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])] == ["notify.E027"]
+    with pytest.raises(CommandError, match="EPOCH_FILE"):
+        call("notify_release", "--restored")
+
+
 def test_another_database_than_the_file_knows_waits_too(epoch_file: Path) -> None:
     make_mail()
     deliver(Counter())
@@ -201,19 +237,19 @@ def test_nothing_is_counted_while_nothing_is_due(epoch_file: Path) -> None:
 
 
 def test_page_and_doctor_say_that_delivery_waits(epoch_file: Path, admin_client: Client) -> None:
-    assert list(checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])) == []
+    assert list(mail_checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])) == []
     make_mail()
     deliver(Counter())
     Epoch.objects.update(number=0)
     make_mail()
     deliver(Counter())
 
-    [found] = checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])
+    [found] = mail_checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])
     assert found.id == "notify.E024"
     assert "delivery waits for a person" in admin_client.get("/admin/").content.decode()
 
     call("notify_release", "--restored")
-    assert list(checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])) == []
+    assert list(mail_checks.check_epoch(None, databases=[DEFAULT_DB_ALIAS])) == []
 
 
 def test_the_doctor_finds_mails_whose_control_row_is_newer_than_they_are() -> None:

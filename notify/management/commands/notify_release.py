@@ -46,7 +46,10 @@ class Command(NotifyCommand):
             raise CommandError("--to and --subject correct one mail: name that one")
         mails = mails_of(ids, using)
         if options["is_restored"]:
-            done["accepted"] = int(accept_restored(using=using, settings=conf()))
+            try:
+                done["accepted"] = int(accept_restored(using=using, settings=conf()))
+            except (OSError, ValueError) as error:
+                raise CommandError(f"the file of EPOCH_FILE: {error}") from error
         if channel := options["channel"]:
             if channel not in (known := known_channels(conf(), using=using)):
                 raise CommandError(f"there is no channel {channel!r}, only {', '.join(sorted(known))}")
