@@ -47,12 +47,13 @@ def try_begin_delivery(*, using: str, now: datetime, settings: Conf) -> Note | N
         return waiting_note(epoch)
     if not settings.EPOCH_FILE or not MailQueue.objects.using(using).due(now).exists():
         return None
-    path, epoch = path_for(settings, using), epoch or create_epoch(using)
-    mark = read_mark(path)
-    if mark is not None and mark.is_ahead_of(epoch):
+    if epoch is None:
+        create_epoch(using)
+    # The row is read again, after the file: another worker may have counted up both since.
+    if (mark := try_mark_ahead(using=using, settings=settings)) is not None:
         Epoch.objects.using(using).filter(pk=Epoch.ONLY).update(waiting_since=now, file_number=mark.number)
         return waiting_note(Epoch.objects.using(using).get(pk=Epoch.ONLY))
-    advance(path, using=using)
+    advance(path_for(settings, using), using=using)
     return None
 
 

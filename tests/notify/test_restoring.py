@@ -200,6 +200,27 @@ def test_a_crash_between_database_and_file_is_no_restore(epoch_file: Path, monke
     assert json.loads(epoch_file.read_text())["number"] == 2
 
 
+def test_a_worker_that_counts_up_both_in_between_is_no_restore(
+    epoch_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_mail(to=("a@example.org",))
+    deliver_due(transport=MemoryTransport())
+    make_mail(to=("b@example.org",))
+    read, others = epoch.read_mark, []
+
+    def read_late(path: Path) -> Any:
+        if not others:
+            others.append(path)
+            epoch.advance(path, using=DEFAULT_DB_ALIAS)
+        return read(path)
+
+    monkeypatch.setattr(epoch, "read_mark", read_late)
+
+    report = deliver_due(transport=MemoryTransport())
+
+    assert (report.sent, len(others)) == (1, 1)
+
+
 def test_a_file_that_cannot_be_written_stops_no_mail_and_is_logged(
     configure: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
