@@ -158,7 +158,9 @@ class Session(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """Return a parameter as its column has it: a time as UTC without an offset, a member of an enumeration as text."""
+    """Return a parameter as its column has it: a time as UTC without an offset, an enumeration or a list as text."""
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Enum):
         return value.value
     return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else value

@@ -312,3 +312,10 @@ def test_output_always_goes_into_a_table(app, name):
     """Error 334: OUTPUT without INTO on a table with a trigger."""
     for statement in statements(TEXTS[app][name]):
         assert ("OUTPUT" in statement) <= ("INTO @" in statement), statement
+
+
+def test_a_list_goes_to_the_driver_as_json_text():
+    """``notes`` of an attempt: the driver takes no list for a parameter."""
+    from notify.dialects.sqlserver import plain
+
+    assert plain([{"code": "no_recipient", "ż": 1}]) == '[{"code": "no_recipient", "ż": 1}]'
