@@ -96,7 +96,10 @@ def test_m14_a_worker_killed_at_any_write_leaves_at_most_one_mail_uncertain():
                     ends[kill] = end
                     break
 
-    assert set(ends.values()) == {"sent sent", "uncertain sent", "sent uncertain"}, ends
+    # Never two in doubt. Which of the two is, where one is, depends on which commits the writer has put together.
+    found = set(ends.values())
+    assert found <= {"sent sent", "uncertain sent", "sent uncertain"}, ends
+    assert {"sent sent"} < found, ends
     assert {kill.split(":")[0] for kill in ends} == {"before", "after"}
     assert len(ends) >= POINTS_MIN, ends
 
